@@ -1,0 +1,59 @@
+"""tunesmith: write, schedule, tune and prove kernels on Apache TVM, and put them back into models.
+
+``import tunesmith`` loads nothing heavy: each public name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from .machine.process import prepare_process
+
+__version__ = "0.1.0"
+
+# TVM reads its thread count when its pool starts, so it is set before anything imports TVM.
+prepare_process()
+
+# Where each public name is defined; nothing is imported before it is asked for.
+_PUBLIC: dict[str, str] = {
+    "InputError": "machine.errors",
+    "host_target": "machine.target",
+    "measured_peaks": "machine.peaks",
+    "Operator": "kernels.operator",
+    "Workload": "kernels.operator",
+    "workload": "kernels",
+    "ScheduleRule": "schedules.rule",
+    "Knob": "schedules.space",
+    "schedule_rules": "schedules",
+    "apply_default": "schedules",
+    "Database": "tuning.database",
+    "Record": "tuning.record",
+    "tune": "tuning.tuner",
+    "verify": "tuning.verification",
+    "bench": "tuning.bench",
+    "compile": "tuning.compilation",
+    "load_model": "integrate.model",
+    "extract_workloads": "integrate.extraction",
+    "compile_model": "integrate.package",
+    "load_package": "integrate.package",
+}
+
+__all__ = ["__version__", *sorted(_PUBLIC)]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use (PEP 562)."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'tunesmith' has no attribute {name!r}")
+    from .machine.process import require_sound_tvm
+
+    require_sound_tvm()
+    value = getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Public names, for completion."""
+    return sorted([*globals(), *_PUBLIC])

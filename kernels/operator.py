@@ -1,0 +1,228 @@
+"""What an operator is, and what a workload is: an operator with its shape and dtype fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+
+from ..machine.errors import InputError, unknown_name
+
+Shape = Mapping[str, Any]
+"""An operator's dimensions by name: positive integers, and strings for choices such as a layout."""
+
+Arrays = Sequence[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One named dimension of an operator.
+
+    Parameters
+    ----------
+    name : str
+        The name used in ``--shape``.
+    default : int or str or None
+        The value when it is left out; None when it must be given.
+    minimum : int
+        The least value allowed (0 for padding).
+    choices : tuple of str
+        The words allowed, for a dimension that is a choice and no number.
+    """
+
+    name: str
+    default: int | str | None = None
+    minimum: int = 1
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: Any) -> int | str:
+        """Return the value if it is allowed here, else raise InputError."""
+        if self.choices:
+            if value not in self.choices:
+                raise InputError(f"{self.name} must be one of {', '.join(self.choices)}: {self.name}={value!r}")
+            return str(value)
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < self.minimum:
+            raise InputError(f"{self.name} must be an integer of at least {self.minimum}: {self.name}={value!r}")
+        return int(value)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A shape worth running and where it comes from (which model, which layer)."""
+
+    shape: Shape
+    source: str
+
+
+@dataclass(frozen=True)
+class ArgSpec:
+    """One argument of a kernel: its name, shape and dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return prod(self.shape) * (tvm.DataType(self.dtype).bits // 8)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A definition, a NumPy reference, the cost, and shapes worth running.
+
+    Parameters
+    ----------
+    name : str
+        The operator's name, as in ``tunesmith bench NAME``.
+    dims : tuple of Dim
+        The dimensions that fix a workload.
+    define : callable
+        ``define(dtype=..., **shape)`` returns the TE tensors, inputs first, the output last,
+        or a PrimFunc. Extents are int64, as Relax's fusion needs.
+    reference : callable
+        ``reference(*inputs, **shape)`` computes the output in float64 (int64 for integers)
+        from NumPy inputs: the specification.
+    flops : callable
+        ``flops(**shape)`` counts floating-point (or integer) operations; a multiply-add is two.
+    examples : tuple of Example
+        Shapes worth running.
+    dtypes : tuple of str
+        Element types that the definition supports.
+    script : callable or None
+        ``script(dtype=..., **shape)`` returns the TVMScript twin as a PrimFunc.
+    check : callable or None
+        ``check(**shape)`` raises InputError where dimensions do not fit each other.
+    """
+
+    name: str
+    dims: tuple[Dim, ...]
+    define: Callable[..., Any]
+    reference: Callable[..., np.ndarray]
+    flops: Callable[..., int]
+    examples: tuple[Example, ...]
+    dtypes: tuple[str, ...] = ("float32",)
+    script: Callable[..., Any] | None = None
+    check: Callable[..., None] | None = field(default=None)
+
+    def complete(self, shape: Shape) -> dict[str, int | str]:
+        """Fill in defaults and check every dimension.
+
+        Raises
+        ------
+        InputError
+            A dimension is unknown, missing, or out of its range, or two do not fit each other.
+        """
+        known = {d.name: d for d in self.dims}
+        for name in shape:
+            if name not in known:
+                raise unknown_name(f"dimension of {self.name}", name, known)
+        missing = [d.name for d in self.dims if d.default is None and d.name not in shape]
+        if missing:
+            raise InputError(
+                f"{self.name} needs {', '.join(d.name for d in self.dims if d.default is None)}: "
+                f"missing {', '.join(missing)}"
+            )
+        full = {d.name: d.check(shape.get(d.name, d.default)) for d in self.dims}
+        if self.check is not None:
+            self.check(**full)
+        return full
+
+    def workload(self, shape: Shape, dtype: str = "float32") -> Workload:
+        """Fix shape and dtype.
+
+        Raises
+        ------
+        InputError
+            The shape or the dtype is not one this operator supports.
+        """
+        full = self.complete(shape)
+        if dtype not in self.dtypes:
+            raise InputError(f"{self.name} supports dtype {', '.join(self.dtypes)}: dtype={dtype!r}")
+        func = as_prim_func(self.define(dtype=dtype, **full))
+        return Workload(
+            name=self.name,
+            shape=full,
+            dtype=dtype,
+            func=func,
+            flops=self.flops(**full),
+            reference=lambda *inputs: self.reference(*inputs, **full),
+        )
+
+
+def as_prim_func(definition: Any) -> Any:
+    """Turn TE tensors (inputs first, output last) or a PrimFunc into a PrimFunc named ``main``."""
+    if isinstance(definition, tvm.tirx.PrimFunc):
+        return definition.with_attr("global_symbol", "main")
+    return tvm.te.create_prim_func(list(definition))
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """An operator with its shape and dtype fixed: one PrimFunc and what is needed to judge it.
+
+    Parameters
+    ----------
+    name : str
+        The operator's name, or that of the function taken out of a model.
+    shape : mapping
+        All dimensions by name; empty for a function taken out of a model.
+    dtype : str
+        The element type; for a function taken out of a model its output's.
+    func : PrimFunc
+        The unscheduled computation, its symbol ``main``, outputs last.
+    flops : int
+        Operations of one call.
+    reference : callable or None
+        ``reference(*inputs)`` is the expected output, rounded once from float64. None for a function
+        taken out of a model: there the unscheduled PrimFunc is the reference.
+    weights : tuple of int
+        Positions of arguments that are constant between calls of the model it came from.
+    """
+
+    name: str
+    shape: Shape
+    dtype: str
+    func: Any
+    flops: int
+    reference: Callable[..., np.ndarray] | None = None
+    weights: tuple[int, ...] = ()
+
+    @cached_property
+    def args(self) -> tuple[ArgSpec, ...]:
+        """The arguments in call order, outputs last."""
+        buffers = [self.func.buffer_map[p] for p in self.func.params]
+        return tuple(ArgSpec(b.name, tuple(int(s) for s in b.shape), str(b.dtype)) for b in buffers)
+
+    @property
+    def inputs(self) -> tuple[ArgSpec, ...]:
+        """The arguments that are read."""
+        return self.args[:-1]
+
+    @property
+    def output(self) -> ArgSpec:
+        """The argument that is written."""
+        return self.args[-1]
+
+    @property
+    def bytes_moved(self) -> int:
+        """The least traffic of one call in bytes: each argument once."""
+        return sum(a.nbytes for a in self.args)
+
+    @cached_property
+    def hash(self) -> str:
+        """Structural hash of the PrimFunc: equal computations have equal hashes, whatever their names."""
+        return f"{tvm_ffi.structural_hash(self.func) & 0xFFFFFFFFFFFFFFFF:016x}"
+
+    @property
+    def label(self) -> str:
+        """One line for people: the name and the shape."""
+        dims = ",".join(f"{k}={v}" for k, v in self.shape.items())
+        return f"{self.name} {dims}" if dims else self.name

@@ -1,0 +1,1 @@
+"""This process and this computer: TVM start-up, host target, threads, aligned arrays, measured peaks."""

@@ -1,0 +1,92 @@
+"""A schedule with its space: one object for tunesmith, for dlight and for MetaSchedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import s_tir
+
+from .space import Knobs, KnobSpace
+
+# As a MetaSchedule space a rule offers this many of its points: each is a design space of its own there.
+META_SCHEDULE_POINTS = 64
+
+
+@dataclass(frozen=True)
+class ScheduleRule:
+    """A loop rewriting with named knobs, and the space these knobs span on a given computation.
+
+    The same object is
+
+    - a hand schedule: ``rule.scheduled(func, target, mr=8, nr=32)``;
+    - a default schedule: ``rule.scheduled(func, target)``;
+    - a search space: ``rule.space(func, target)``;
+    - a dlight rule: ``dlight.ApplyDefaultSchedule(rule)``;
+    - a MetaSchedule space: ``meta_schedule.tune_tir(..., space=rule)``.
+
+    Parameters
+    ----------
+    name : str
+        The rule's name, as in ``--schedule NAME``.
+    summary : str
+        One line: what it does to the loops.
+    rewrite : callable
+        ``rewrite(sch, **knobs)`` rewrites a schedule of one PrimFunc named ``main`` in place.
+    open_space : callable
+        ``open_space(func, target)`` returns the knob space, or None where the rule does not apply.
+    """
+
+    name: str
+    summary: str
+    rewrite: Callable[..., None]
+    open_space: Callable[[Any, Any], KnobSpace | None]
+
+    def space(self, func: Any, target: Any) -> KnobSpace | None:
+        """Return the space of this rule on a PrimFunc, or None where the rule does not apply."""
+        return self.open_space(func, target)
+
+    def scheduled(self, func: Any, target: Any, knobs: Knobs | None = None) -> Any:
+        """Return the schedule with the given knobs; those left out have their default.
+
+        Returns
+        -------
+        tvm.s_tir.Schedule or None
+            None where the rule does not apply.
+
+        Raises
+        ------
+        InputError
+            A knob is unknown or breaks a constraint.
+        """
+        space = self.space(func, target)
+        if space is None:
+            return None
+        return self._rewritten(func, space.check(knobs or {}))
+
+    def apply(self, func: Any, target: Any, tunable: bool) -> Any:
+        """Apply the default schedule: dlight's interface. Returns None where the rule does not apply."""
+        del tunable
+        return self.scheduled(func, target)
+
+    def __call__(self, sch: Any) -> list[Any]:
+        """Return points of the space as design spaces: MetaSchedule's interface.
+
+        A value sampled inside the schedule would be frozen wherever Python computes with it, so each
+        point is offered as a trace of its own: the default first, then points drawn with a fixed seed.
+        """
+        func, target = sch.mod["main"], tvm.target.Target.current(allow_none=False)
+        space = self.space(func, target)
+        if space is None:
+            return []
+        others = [p for p in space.points if p != space.default]
+        drawn = np.random.default_rng(0).permutation(len(others))[: META_SCHEDULE_POINTS - 1]
+        return [self._rewritten(func, point) for point in (space.default, *(others[i] for i in drawn))]
+
+    def _rewritten(self, func: Any, knobs: Knobs) -> Any:
+        sch = s_tir.Schedule(func)
+        self.rewrite(sch, **knobs)
+        return sch

@@ -1,0 +1,117 @@
+"""Knobs and the space they span: what a schedule leaves open for a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..machine.errors import InputError, unknown_name
+
+Knobs = Mapping[str, int]
+"""One value for each knob of a schedule."""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A named parameter of a schedule with its candidate values.
+
+    Parameters
+    ----------
+    name : str
+        The schedule function's keyword.
+    values : tuple of int
+        The candidates, in ascending order.
+    meaning : str
+        One line for people, with the unit.
+    """
+
+    name: str
+    values: tuple[int, ...]
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A rule between knobs.
+
+    Parameters
+    ----------
+    rule : str
+        The rule as a user reads it: "mr * nr / lanes accumulators fit the registers".
+    holds : callable
+        ``holds(knobs)`` is true where the rule is kept.
+    """
+
+    rule: str
+    holds: Callable[[Knobs], bool]
+
+
+@dataclass(frozen=True)
+class KnobSpace:
+    """The points that a search may choose from: every combination of knob values that keeps the constraints.
+
+    Parameters
+    ----------
+    knobs : tuple of Knob
+        The parameters left open.
+    constraints : tuple of Constraint
+        Rules that every point keeps.
+    default : mapping
+        The point chosen without a search; it lies in the space.
+    """
+
+    knobs: tuple[Knob, ...]
+    constraints: tuple[Constraint, ...]
+    default: Knobs
+
+    @property
+    def combinations(self) -> int:
+        """How many combinations of values there are, legal or not."""
+        return prod(len(k.values) for k in self.knobs)
+
+    @cached_property
+    def points(self) -> tuple[dict[str, int], ...]:
+        """Every legal point, in the order of the knobs' values."""
+        return tuple(p for p in self._combinations() if self.allows(p))
+
+    def __len__(self) -> int:
+        """Count the legal points."""
+        return len(self.points)
+
+    def _combinations(self) -> Iterator[dict[str, int]]:
+        sizes = [len(k.values) for k in self.knobs]
+        for index in np.ndindex(*sizes):
+            yield {k.name: k.values[i] for k, i in zip(self.knobs, index, strict=True)}
+
+    def allows(self, knobs: Knobs) -> bool:
+        """Tell whether a combination of candidate values keeps the constraints."""
+        return all(c.holds(knobs) for c in self.constraints)
+
+    def check(self, knobs: Mapping[str, Any]) -> dict[str, int]:
+        """Complete knobs with the default and check them.
+
+        Values outside the candidates are allowed as long as the constraints hold:
+        a person may try what the search does not.
+
+        Raises
+        ------
+        InputError
+            A knob is unknown or no positive integer, or a constraint is broken.
+        """
+        known = {k.name for k in self.knobs}
+        for name, value in knobs.items():
+            if name not in known:
+                raise unknown_name("knob", name, known)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+                raise InputError(f"a knob's value is an integer of at least 0: {name}={value!r}")
+        full = {**self.default, **{name: int(value) for name, value in knobs.items()}}
+        for constraint in self.constraints:
+            if not constraint.holds(full):
+                found = ", ".join(f"{k}={v}" for k, v in full.items())
+                raise InputError(f"knobs must keep the rule: {constraint.rule}: {found}")
+        return full
