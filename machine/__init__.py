@@ -1,1 +1,1 @@
-"""The process and the computer it runs on: TVM start-up, host target, threads, aligned arrays, measured peaks."""
+"""The process and the computer: TVM start-up, host target, threads, aligned arrays, measured peaks."""
