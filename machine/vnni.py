@@ -12,12 +12,11 @@ from tvm.script import tirx as T
 
 
 @T.prim_func(s_tir=True)
-def _dot_16x4_vnni(
-    A: T.Buffer((4,), "uint8", offset_factor=1),
-    B: T.Buffer((16, 4), "int8", offset_factor=1),
-    C: T.Buffer((16,), "int32", offset_factor=1),
-) -> None:
+def _dot_16x4_vnni(a: T.handle, b: T.handle, c: T.handle) -> None:
     """C[i] += sum over k of A[k] * B[i, k], in one instruction."""
+    A = T.match_buffer(a, (4,), "uint8", offset_factor=1)
+    B = T.match_buffer(b, (16, 4), "int8", offset_factor=1)
+    C = T.match_buffer(c, (16,), "int32", offset_factor=1)
     with T.sblock("root"):
         T.reads(C[0:16], A[0:4], B[0:16, 0:4])
         T.writes(C[0:16])

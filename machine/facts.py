@@ -1,0 +1,137 @@
+"""The facts about a target that schedules need: vector registers, caches, cores."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.target import codegen
+
+from .process import usable_cpus
+from .target import as_target, host_target
+
+# Vector registers by the first feature found: (feature, bits of a register, registers).
+_VECTORS = (
+    ("avx512f", 512, 32),
+    ("avx2", 256, 16),
+    ("avx", 256, 16),
+    ("sse2", 128, 16),
+    ("neon", 128, 32),
+)
+_NO_VECTORS = (128, 16)
+
+# Caches of a CPU that cannot be asked: the least among the server and desktop CPUs of the last ten years.
+_L1_BYTES = 32 * 1024
+_L2_BYTES = 512 * 1024
+_L3_BYTES = 8 * 1024 * 1024
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a schedule needs to know about a CPU.
+
+    Parameters
+    ----------
+    vector_bits : int
+        Width of a vector register in bits.
+    vector_registers : int
+        How many of them an instruction can name.
+    l1_bytes, l2_bytes, l3_bytes : int
+        Data caches in bytes: the first two of one core, the third shared.
+    cores : int
+        Cores to spread the work over.
+    """
+
+    vector_bits: int
+    vector_registers: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    cores: int
+
+    def lanes(self, dtype: str) -> int:
+        """Count the elements of a dtype that fill a vector register: ``vector_bits // dtype_bits``."""
+        return max(1, self.vector_bits // int(tvm.DataType(dtype).bits))
+
+
+def facts(target: Any) -> Facts:
+    """Return the facts of a target.
+
+    Vector registers follow from the features of the target's CPU. Caches are this machine's where the
+    target's CPU is this machine's, and stated defaults otherwise.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        The target; its ``num-cores`` counts, else the CPUs usable here.
+    """
+    return _facts(str(target))
+
+
+@cache
+def machine_fingerprint() -> str:
+    """Return a short text that is the same only on like machines: CPU model, usable CPUs, features."""
+    host = host_target()
+    features = " ".join(sorted(map(str, codegen.llvm_get_cpu_features(host))))
+    digest = hashlib.sha256(f"{_cpu_identity()} {features}".encode()).hexdigest()[:8]
+    return f"{host.attrs['mcpu']}-{usable_cpus()}cpu-{digest}"
+
+
+def cpu_model() -> str:
+    """Name the CPU as the system does; LLVM's name for it where the system has none."""
+    for line in _cpu_identity().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return str(codegen.llvm_get_system_cpu())
+
+
+@cache
+def _facts(text: str) -> Facts:
+    """Work out the facts once for each target text."""
+    target = as_target(text)
+    cores = int(target.attrs.get("num-cores") or usable_cpus())
+    bits, registers = _NO_VECTORS
+    caches: dict[int, int] = {}
+    if target.kind.name == "llvm":
+        features = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
+        bits, registers = next((v[1:] for v in _VECTORS if v[0] in features), _NO_VECTORS)
+        if target.attrs.get("mcpu") == host_target().attrs["mcpu"]:
+            caches = _host_caches()
+    return Facts(
+        vector_bits=bits,
+        vector_registers=registers,
+        l1_bytes=caches.get(1, _L1_BYTES),
+        l2_bytes=caches.get(2, _L2_BYTES),
+        l3_bytes=caches.get(3, _L3_BYTES),
+        cores=cores,
+    )
+
+
+def _host_caches(folder: Path = _CACHES) -> dict[int, int]:
+    """Read the size in bytes of each level's data cache; empty where the system does not tell."""
+    sizes: dict[int, int] = {}
+    for index in folder.glob("index*"):
+        try:
+            kind, level, size = ((index / name).read_text().strip() for name in ("type", "level", "size"))
+            if kind in ("Data", "Unified"):
+                sizes[int(level)] = int(size[:-1]) * _UNITS[size[-1]] if size[-1] in _UNITS else int(size)
+        except (OSError, ValueError, IndexError):
+            continue
+    return sizes
+
+
+def _cpu_identity() -> str:
+    """Return the lines of the system's first CPU that name its model; empty where there are none."""
+    try:
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
+    except OSError:
+        return ""
+    names = ("vendor_id", "model name", "cpu family", "model\t", "stepping", "CPU implementer", "CPU part")
+    return "\n".join(line for line in first.splitlines() if line.startswith(names))
