@@ -1,1 +1,68 @@
-"""Placeholder until its owner writes it."""
+"""The operators: what is computed, one a file; not a word about how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..machine.errors import InputError, unknown_name
+from .add import ADD
+from .linear_relu import LINEAR_RELU
+from .matmul import MATMUL
+from .operator import Operator, Workload
+from .relu import RELU
+from .user_file import load_operator
+
+
+def by_name(*operators: Operator) -> dict[str, Operator]:
+    """Tabulate operators by name.
+
+    Raises
+    ------
+    InputError
+        Two have the same name.
+    """
+    table: dict[str, Operator] = {}
+    for op in operators:
+        if op.name in table:
+            raise InputError(f"there is already an operator named {op.name!r}; give this one another name")
+        table[op.name] = op
+    return table
+
+
+OPERATORS: dict[str, Operator] = by_name(MATMUL, LINEAR_RELU, RELU, ADD)
+"""Every operator that tunesmith brings."""
+
+
+def operator(name: str) -> Operator:
+    """Return an operator by its name, or a user's own by ``FILE.py:NAME``.
+
+    Raises
+    ------
+    InputError
+        There is no such operator, file, or name in the file.
+    """
+    if ".py" in name:
+        return load_operator(name)
+    if name not in OPERATORS:
+        raise unknown_name("operator", name, OPERATORS)
+    return OPERATORS[name]
+
+
+def workload(name: str, *, dtype: str = "float32", **shape: Any) -> Workload:
+    """Fix an operator's shape and dtype: ``workload("matmul", m=512, n=512, k=512)``.
+
+    Parameters
+    ----------
+    name : str
+        The operator's name, or ``FILE.py:NAME`` for a user's own.
+    dtype : str
+        The element type of the inputs.
+    **shape : int or str
+        The operator's dimensions.
+
+    Raises
+    ------
+    InputError
+        The operator, a dimension or the dtype is unknown, or a dimension is missing or out of its range.
+    """
+    return operator(name).workload(shape, dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -45,10 +45,14 @@ class Dim:
         """Return the value if it is allowed here, else raise InputError."""
         if self.choices:
             if value not in self.choices:
-                raise InputError(f"{self.name} must be one of {', '.join(self.choices)}: {self.name}={value!r}")
+                raise InputError(
+                    f"{self.name} must be one of {', '.join(self.choices)}: {self.name}={value!r}"
+                )
             return str(value)
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < self.minimum:
-            raise InputError(f"{self.name} must be an integer of at least {self.minimum}: {self.name}={value!r}")
+            raise InputError(
+                f"{self.name} must be an integer of at least {self.minimum}: {self.name}={value!r}"
+            )
         return int(value)
 
 
@@ -71,7 +75,7 @@ class ArgSpec:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return prod(self.shape) * (tvm.DataType(self.dtype).bits // 8)
+        return (prod(self.shape) * tvm.DataType(self.dtype).bits + 7) // 8
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class Operator:
         The dimensions that fix a workload.
     define : callable
         ``define(dtype=..., **shape)`` returns the TE tensors, inputs first, the output last,
-        or a PrimFunc. Extents are int64, as Relax's fusion needs.
+        or a PrimFunc. TE extents may be plain integers: they become int64, as Relax's fusion needs.
     reference : callable
         ``reference(*inputs, **shape)`` computes the output in float64 (int64 for integers)
         from NumPy inputs: the specification.
@@ -153,7 +157,7 @@ class Operator:
             dtype=dtype,
             func=func,
             flops=self.flops(**full),
-            reference=lambda *inputs: self.reference(*inputs, **full),
+            reference=partial(self.reference, **full),
         )
 
 
@@ -161,7 +165,19 @@ def as_prim_func(definition: Any) -> Any:
     """Turn TE tensors (inputs first, output last) or a PrimFunc into a PrimFunc named ``main``."""
     if isinstance(definition, tvm.tirx.PrimFunc):
         return definition.with_attr("global_symbol", "main")
-    return tvm.te.create_prim_func(list(definition))
+    # Without the override TE mixes int32 and int64, and the same function printed and parsed has another hash.
+    return tvm.te.create_prim_func(list(definition), index_dtype_override="int64")
+
+
+def _arg_spec(parameter: Any) -> ArgSpec:
+    """Read name, shape and dtype off a PrimFunc's parameter."""
+    extents = getattr(parameter, "shape", None)
+    if extents is None or not all(isinstance(e, tvm.tirx.IntImm) for e in extents):
+        raise InputError(
+            f"every argument of a workload must be a tensor of fixed shape: {parameter.name} is {parameter.ty}; "
+            "bind symbolic dimensions first"
+        )
+    return ArgSpec(str(parameter.name), tuple(int(e) for e in extents), str(parameter.dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,8 +214,7 @@ class Workload:
     @cached_property
     def args(self) -> tuple[ArgSpec, ...]:
         """The arguments in call order, outputs last."""
-        buffers = [self.func.buffer_map[p] for p in self.func.params]
-        return tuple(ArgSpec(b.name, tuple(int(s) for s in b.shape), str(b.dtype)) for b in buffers)
+        return tuple(_arg_spec(parameter) for parameter in self.func.params)
 
     @property
     def inputs(self) -> tuple[ArgSpec, ...]:
