@@ -1,1 +1,1 @@
-"""Placeholder until its owner writes it."""
+"""Finding the best schedule: building, running, checking, searching, and the database of what was found."""

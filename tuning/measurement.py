@@ -1,0 +1,79 @@
+"""Measurement: how long one call takes.
+
+``repeat`` values are measured; each is the mean of ``number`` calls one after another. One call goes
+before them to warm caches and the thread pool up. A kernel so runs ``1 + repeat * number`` times.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How a kernel is timed.
+
+    Parameters
+    ----------
+    number : int
+        Calls averaged in one repetition; 0 chooses it so that one lasts ``min_repeat_ms``.
+    repeat : int
+        Repetitions, each a value of its own.
+    min_repeat_ms : float
+        The least duration of one repetition in milliseconds: ``number`` is raised until it is reached.
+    """
+
+    number: int = 0
+    repeat: int = 3
+    min_repeat_ms: float = 30.0
+
+    def calls(self, call_s: float) -> int:
+        """Return how often to call in one repetition where one call takes about ``call_s`` seconds."""
+        return max(1, self.number, ceil(self.min_repeat_ms / 1000 / max(call_s, 1e-9)))
+
+
+def seconds_of(kernel: Callable[..., Any], tensors: Sequence[Any], number: int = 1) -> float:
+    """Time ``number`` calls, in seconds of one."""
+    start = time.perf_counter()
+    for _ in range(number):
+        kernel(*tensors)
+    return (time.perf_counter() - start) / number
+
+
+def measure(kernel: Callable[..., Any], tensors: Sequence[Any], timing: Timing) -> list[float]:
+    """Warm up and time a kernel.
+
+    Parameters
+    ----------
+    kernel : callable
+        Called as ``kernel(*tensors)``; its result is dropped.
+    tensors : sequence
+        Its arguments, outputs included, in the form it takes without conversion.
+    timing : Timing
+        How often.
+
+    Returns
+    -------
+    list of float
+        Seconds of one call, one value a repetition.
+    """
+    number = timing.calls(warm_seconds(kernel, tensors))
+    return [seconds_of(kernel, tensors, number) for _ in range(timing.repeat)]
+
+
+def warm_seconds(kernel: Callable[..., Any], tensors: Sequence[Any], at_least_s: float = 1e-3) -> float:
+    """Estimate seconds of one call after a first one that does not count.
+
+    Short calls are repeated until they are long enough for the clock.
+    """
+    seconds_of(kernel, tensors)
+    number = 1
+    while True:
+        one = seconds_of(kernel, tensors, number)
+        if one * number >= at_least_s:
+            return one
+        number *= 4

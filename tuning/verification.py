@@ -1,0 +1,188 @@
+"""Verification: what a kernel computes, compared with the reference. Nothing counts before it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..kernels.operator import ArgSpec, Workload
+
+# Tolerance in rounding errors: see `tolerance`.
+_ROUNDINGS = 8
+# Integers that are summed in their own type stay this small.
+_SMALL_INTEGER = 8
+# What outputs hold before a kernel runs: NaN where the type has it, and for every second set of inputs (the
+# expected output may hold NaN itself) and for integers a value that no test data leads to.
+_SENTINEL = -112.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a comparison.
+
+    Parameters
+    ----------
+    ok : bool
+        Whether every element is within the tolerance.
+    max_error : float or None
+        The largest error, in units of the tolerance; None where no element could be compared.
+    message : str
+        What is wrong and where; empty where nothing is.
+    """
+
+    ok: bool
+    max_error: float | None
+    message: str = ""
+
+
+def inputs_for(args: Sequence[ArgSpec], seed: int, output_dtype: str | None = None) -> list[np.ndarray]:
+    """Draw random inputs of the right kind for each dtype.
+
+    Floating-point values are uniform in [-1, 1): both signs, so that wrong signs and lost terms show,
+    and sums of products stay near the square root of their length, far from any overflow. Integers
+    whose sums have a type of at least four times their width use their full range, since saturating
+    instructions are wrong only there; others stay within ±8.
+
+    Parameters
+    ----------
+    args : sequence of ArgSpec
+        The arguments that are read.
+    seed : int
+        Equal seeds draw equal inputs.
+    output_dtype : str or None
+        The type the results are summed in.
+    """
+    rng = np.random.default_rng(seed)
+    sum_bits = 0 if output_dtype is None else 8 * np.dtype(output_dtype).itemsize
+    return [_draw(rng, arg, sum_bits) for arg in args]
+
+
+def _draw(rng: np.random.Generator, arg: ArgSpec, sum_bits: int) -> np.ndarray:
+    dtype = np.dtype(arg.dtype)
+    if dtype == np.bool_:
+        return rng.integers(0, 2, arg.shape).astype(np.bool_)
+    if dtype.kind not in "iu":
+        return rng.uniform(-1, 1, arg.shape).astype(dtype)
+    if 4 * 8 * dtype.itemsize <= sum_bits:
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, arg.shape, dtype=dtype, endpoint=True)
+    low = 0 if dtype.kind == "u" else -_SMALL_INTEGER
+    return rng.integers(low, _SMALL_INTEGER, arg.shape, dtype=dtype, endpoint=True)
+
+
+def fill_untouched(output: np.ndarray, nth: int) -> None:
+    """Fill an output so that elements which a kernel does not write are found.
+
+    NaN for even ``nth``, a sentinel for odd ``nth`` and for integers: an element that should be NaN
+    and one that should equal the sentinel are both told from one never written.
+    """
+    if output.dtype.kind in "iub":
+        output[...] = np.array(_SENTINEL + nth).astype(np.int64).astype(output.dtype)
+    else:
+        output[...] = np.nan if nth % 2 == 0 else _SENTINEL
+
+
+def tolerance(dtype: str, reduction_length: int) -> float:
+    """Return the error allowed, relative to the expected value plus the output's root mean square.
+
+    Summing K products of values in [-1, 1) in a type with rounding unit u makes K rounding errors, each
+    of the size of u times a partial sum. Partial sums grow like sqrt(k) (random signs), the errors add up
+    like a random walk: about 0.24 u K for one output, 1.2 u K for the worst of a million, while the
+    outputs' root mean square is sqrt(K)/3. Sums of positive terms err by 2.9 u sqrt(K) of their value by
+    the same reckoning. 8 u sqrt(K) of both covers each of them twice over, in any order of summation,
+    and is below what one lost term changes up to K of some thousands in float32. Integers are exact.
+
+    Parameters
+    ----------
+    dtype : str
+        The output's type; sums are assumed to be in this type or a wider one.
+    reduction_length : int
+        How many terms one output sums up.
+    """
+    kind = np.dtype(dtype)
+    if kind.kind in "iub":
+        return 0.0
+    return _ROUNDINGS * float(ml_dtypes.finfo(kind).eps) / 2 * sqrt(max(1, reduction_length))
+
+
+def reduction_length(func: Any) -> int:
+    """Count the terms that one output of a PrimFunc sums up, over all its reductions one after another."""
+    from tvm import s_tir, tirx
+
+    sch = s_tir.Schedule(func)
+
+    def lengths(parent: Any) -> Iterable[int]:
+        for child in sch.get_child_blocks(parent):
+            axes = [v for v in sch.get(child).iter_vars if v.iter_type == tirx.IterVar.CommReduce]
+            if axes:
+                yield prod(int(v.dom.extent) for v in axes)
+            yield from lengths(child)
+
+    return max(1, sum(lengths(sch.get_sblock("root"))))
+
+
+def workload_tolerance(workload: Workload) -> float:
+    """Return the error allowed in a workload's output."""
+    return tolerance(workload.output.dtype, reduction_length(workload.func))
+
+
+def compare(got: np.ndarray, want: np.ndarray, allowed: float) -> Verdict:
+    """Compare an output with the expected one.
+
+    Error of one element: ``|got - want| / (|want| + rms(want))``. NaN must meet NaN and infinities must be
+    equal; both are left out of the root mean square.
+    """
+    if got.dtype.kind in "iub":
+        return _compare_exactly(got, want)
+    got64, want64 = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(want64)
+    same = (got64 == want64) | (np.isnan(got64) & np.isnan(want64))
+    if not finite.any():
+        return Verdict(True, 0.0) if same.all() else _mismatch(got, want, ~same, None, "")
+    with np.errstate(invalid="ignore", over="ignore"):
+        scale = np.abs(want64) + sqrt(float(np.mean(np.square(want64[finite]))))
+        error = np.abs(got64 - want64) / np.maximum(scale, np.finfo(np.float64).tiny)
+    error[same] = 0.0
+    error[~finite & ~same] = np.inf
+    error[np.isnan(error)] = np.inf
+    wrong = error > allowed
+    comparable = error[np.isfinite(error)]
+    max_error = float(comparable.max()) if comparable.size else None
+    if not wrong.any():
+        return Verdict(True, max_error)
+    return _mismatch(got, want, wrong, max_error, f", relative error {max_error or 0:.2g}, allowed {allowed:.2g}")
+
+
+def _compare_exactly(got: np.ndarray, want: np.ndarray) -> Verdict:
+    wrong = got != want
+    if not wrong.any():
+        return Verdict(True, 0.0)
+    error = float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max())
+    return _mismatch(got, want, wrong, error, ", integers must be equal")
+
+
+def _mismatch(
+    got: np.ndarray, want: np.ndarray, wrong: np.ndarray, max_error: float | None, reason: str
+) -> Verdict:
+    first = tuple(int(i) for i in np.argwhere(wrong)[0])
+    count = int(wrong.sum())
+    message = f"{count} of {wrong.size} elements are wrong, first at {first}: {got[first]}, expected {want[first]}"
+    missing = int(np.isnan(got[wrong].astype(np.float64)).sum())
+    unwritten = f", {missing} are NaN (perhaps never written)" if missing else ""
+    return Verdict(False, max_error, message + unwritten + reason)
+
+
+def expected_output(workload: Workload, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """Compute the right output: by the reference, else by the workload's own unscheduled PrimFunc."""
+    if workload.reference is not None:
+        return np.ascontiguousarray(workload.reference(*inputs), dtype=np.dtype(workload.output.dtype))
+    from ..machine.arrays import Kernel
+    from .compilation import arguments, build
+
+    result: np.ndarray = Kernel(build(workload.func, "host"), arguments(workload))(*inputs)
+    return result

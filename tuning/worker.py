@@ -1,0 +1,227 @@
+"""Worker processes: where candidates are built and run, so that one that hangs or crashes costs one trial.
+
+A worker is two processes. The first imports TVM once (0.8 s) and forks the second, which does the work.
+When the second dies, the first tells why and forks another one: 10 ms instead of a new start. Both end
+with their parent, however it ends, and neither sees the terminal's Ctrl-C: the parent decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any
+
+Task = Callable[[Any], Any]
+"""A function of a module that the worker can import; its argument and result are picklable."""
+
+# Starting imports TVM on a machine that may be busy.
+_START_TIMEOUT_S = 120.0
+_TAIL_BYTES = 2000
+_PR_SET_PDEATHSIG = 1
+
+
+class WorkerTimeout(Exception):
+    """A task took longer than its timeout; the worker was killed and is ready again."""
+
+
+class WorkerCrash(Exception):
+    """The process that did a task died; the message names the signal or exit status and its last output."""
+
+
+class WorkerError(Exception):
+    """A task raised an exception; the message is its type and text."""
+
+
+class WorkerProcess:
+    """One worker, seen from the process that gives it tasks.
+
+    Parameters
+    ----------
+    environment : mapping, optional
+        Variables to set besides this process's own.
+    preload : tuple of str
+        Modules imported once, before the first fork.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        preload: tuple[str, ...] = ("tvm", "tunesmith.tuning.tasks"),
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        # Opened by the worker's number alone: no name, nothing left behind.
+        self._output = tempfile.TemporaryFile("w+b", buffering=0)
+        # Functions and modules that are importable here shall be importable there.
+        path = os.pathsep.join(p for p in sys.path if p)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid()), ",".join(preload)],
+                env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                start_new_session=True,
+            )
+        self.connection = Connection(ours.detach())
+        self._child = 0
+        self._ready = False
+
+    def __enter__(self) -> WorkerProcess:
+        """Return the worker itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it."""
+        self.close()
+
+    def call(self, task: Task, payload: Any, timeout_s: float) -> Any:
+        """Do a task and return its result.
+
+        Raises
+        ------
+        WorkerTimeout, WorkerCrash, WorkerError
+            The task hung, took its process down, or raised.
+        """
+        self.send(task, payload)
+        return self.receive(timeout_s)
+
+    def send(self, task: Task, payload: Any) -> None:
+        """Hand a task over without waiting for it."""
+        self.wait_until_ready()
+        os.ftruncate(self._output.fileno(), 0)
+        self.connection.send((task, payload))
+
+    def receive(self, timeout_s: float) -> Any:
+        """Wait for the result of the task sent."""
+        if not self.connection.poll(timeout_s):
+            self.restart()
+            raise WorkerTimeout(f"no answer within {timeout_s:g} s")
+        kind, value = self._next_message()
+        if kind == "error":
+            raise WorkerError(value)
+        if kind == "died":
+            self._ready = False
+            raise WorkerCrash(value + self._output_tail())
+        return value
+
+    def wait_until_ready(self) -> None:
+        """Wait until the worker has started or started again; after that it waits without using a CPU."""
+        while not self._ready:
+            if not self.connection.poll(_START_TIMEOUT_S):
+                raise RuntimeError(f"a worker process did not start in {_START_TIMEOUT_S:g} s{self._output_tail()}")
+            kind, value = self._next_message()
+            if kind == "ready":
+                self._child, self._ready = value, True
+
+    def restart(self) -> None:
+        """Put a fresh process in the place of the one that does the work."""
+        self.wait_until_ready()
+        self._ready = False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._child, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the worker and everything it started; safe to call twice."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self.connection.close()
+        self._output.close()
+
+    def _next_message(self) -> tuple[str, Any]:
+        try:
+            kind, value = self.connection.recv()
+        except (EOFError, OSError) as error:
+            status = self._process.wait()
+            tail = self._output_tail()
+            raise RuntimeError(f"a worker process ended by itself: {death(status)}{tail}") from error
+        return kind, value
+
+    def _output_tail(self) -> str:
+        """Return the last of what the worker printed, for messages."""
+        size = os.fstat(self._output.fileno()).st_size
+        text = os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace")
+        return f"; its last output: {text.strip()}" if text.strip() else ""
+
+
+def death(returncode: int) -> str:
+    """Say how a process ended, from its return code (negative: a signal)."""
+    if returncode >= 0:
+        return f"exit status {returncode}"
+    with contextlib.suppress(ValueError):
+        return signal.Signals(-returncode).name
+    return f"signal {-returncode}"
+
+
+def main(arguments: list[str]) -> None:
+    """Run as a worker: import, then fork the process that does the work again whenever it dies."""
+    descriptor, parent, preload = int(arguments[0]), int(arguments[1]), arguments[2]
+    _die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = Connection(descriptor)
+    _import_all([name for name in preload.split(",") if name])
+    while True:
+        here = os.getpid()
+        child = os.fork()
+        if child == 0:
+            _die_with(here)
+            _work(connection)
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if code == 0:
+            return
+        connection.send(("died", death(code)))
+
+
+def _import_all(modules: list[str]) -> None:
+    from ..machine.process import keep_torch_out
+
+    if "tvm" in modules:
+        keep_torch_out()
+    for name in modules:
+        importlib.import_module(name)
+
+
+def _die_with(parent: int) -> None:
+    """Ask Linux to kill this process when its parent ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _work(connection: Connection) -> None:
+    """Do tasks until the parent closes the pipe. Leaves with exit status 0 only then."""
+    connection.send(("ready", os.getpid()))
+    while True:
+        try:
+            message = connection.recv_bytes()
+        except (EOFError, OSError):
+            os._exit(0)
+        try:
+            task, payload = pickle.loads(message)
+            answer = ("done", task(payload))
+        except Exception as error:
+            traceback.print_exc()
+            answer = ("error", f"{type(error).__name__}: {error}")
+        connection.send(answer)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
