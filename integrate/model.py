@@ -1,0 +1,177 @@
+"""A model: read from an ONNX file or given as a Relax module, with static shapes and constant weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..kernels.operator import ArgSpec
+from ..machine.errors import InputError, unknown_name
+from ..machine.target import target_text
+from .onnx_import import Dims, declared_inputs, import_onnx, read_onnx
+from .preparation import prepare
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shape of each input by its name."""
+
+# What an unknown dimension is bound to in the text of an error, as an example.
+_EXAMPLE_EXTENT = 1
+_ONE_SHAPE = re.compile(r"([^\s:]\S*?)\s*:\s*\[([^\]]*)\]\s*,?\s*")
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """An imported model.
+
+    Parameters
+    ----------
+    name : str
+        The file's name without its ending, or ``"module"``.
+    mod : IRModule
+        Relax; the weights are constants, all shapes of ``main`` are static.
+    inputs, outputs : tuple of ArgSpec
+        What a caller gives and gets; outputs are called ``output_0``, ``output_1``, ...
+    """
+
+    name: str
+    mod: Any
+    inputs: tuple[ArgSpec, ...]
+    outputs: tuple[ArgSpec, ...]
+    _prepared: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def prepared(self, target: Any) -> Any:
+        """Return the module of fused, unscheduled PrimFuncs for a target; made once."""
+        key = target_text(target)
+        if key not in self._prepared:
+            self._prepared[key] = prepare(self.mod, target)
+        return self._prepared[key]
+
+
+def load_model(source: str | Path | Any, input_shapes: Shapes | None = None) -> Model:
+    """Load an ONNX file or take a Relax module, and bind its symbolic dimensions.
+
+    Parameters
+    ----------
+    source : path or IRModule
+        An ONNX file, or a Relax module with a function ``main``.
+    input_shapes : mapping, optional
+        The shape of each input that has symbolic dimensions, by name.
+
+    Raises
+    ------
+    InputError
+        There is no such file; it is no ONNX model; it has an unsupported operator; a dimension is
+        symbolic and not bound; a shape is given for an unknown input or contradicts the model.
+    """
+    given = input_shapes or {}
+    if isinstance(source, tvm.IRModule):
+        return _from_module(source, given)
+    path = Path(source)
+    proto = read_onnx(path)
+    shapes = bound_shapes(declared_inputs(proto), given)
+    return _described(path.stem, import_onnx(proto, shapes), tuple(shapes))
+
+
+def _from_module(mod: Any, given: Shapes) -> Model:
+    """Bind the parameters and dimensions of a Relax module."""
+    if "main" not in [var.name_hint for var in mod.get_global_vars()] or not isinstance(mod["main"], relax.Function):
+        raise InputError("a Relax module needs a function 'main'; rename the one to be compiled")
+    mod, params = relax.frontend.detach_params(mod)
+    if params.get("main"):
+        names = [v.name_hint for v in mod["main"].params][-len(params["main"]) :]
+        mod = relax.transform.BindParams("main", dict(zip(names, params["main"], strict=True)))(mod)
+    variables = mod["main"].params
+    shapes = bound_shapes({v.name_hint: _declared(v) for v in variables}, given)
+    extents = {dim: n for v in variables for dim, n in zip(v.ty.shape, shapes[v.name_hint], strict=True)}
+    symbolic = {dim: n for dim, n in extents.items() if not isinstance(dim, tvm.tirx.IntImm)}
+    if symbolic:
+        mod = relax.transform.BindSymbolicVars(symbolic, "main")(mod)
+    return _described("module", mod, tuple(shapes))
+
+
+def _declared(variable: Any) -> tuple[int | str, ...]:
+    if not isinstance(variable.ty, relax.TensorType) or variable.ty.shape is None:
+        raise InputError(f"input {variable.name_hint!r} is no tensor of known rank: {variable.ty}; bind or annotate it")
+    return tuple(int(d) if isinstance(d, tvm.tirx.IntImm) else str(d) for d in variable.ty.shape)
+
+
+def _described(name: str, mod: Any, names: tuple[str, ...]) -> Model:
+    """Make the model with what its function takes and returns."""
+    main = mod["main"]
+    inputs = tuple(_spec(n, v.ty) for n, v in zip(names, main.params, strict=True))
+    returned = main.ret_ty.fields if isinstance(main.ret_ty, relax.TupleType) else [main.ret_ty]
+    return Model(name, mod, inputs, tuple(_spec(f"output_{i}", t) for i, t in enumerate(returned)))
+
+
+def _spec(name: str, ty: Any) -> ArgSpec:
+    dims = getattr(ty, "shape", None)
+    if dims is None or not all(isinstance(d, tvm.tirx.IntImm) for d in dims):
+        raise InputError(f"{name} has a shape that depends on the data: {ty}; tunesmith compiles static shapes")
+    return ArgSpec(name, tuple(int(d) for d in dims), str(ty.dtype))
+
+
+def bound_shapes(declared: Dims, given: Shapes) -> dict[str, tuple[int, ...]]:
+    """Bind every symbolic dimension: from the given shapes, also where another input has the same dimension.
+
+    Raises
+    ------
+    InputError
+        A shape is given for an unknown input or contradicts the model, or a dimension stays unbound.
+    """
+    extents: dict[str, int] = {}
+    for name, shape in given.items():
+        if name not in declared:
+            raise unknown_name("input", name, declared)
+        _check_fits(name, declared[name], shape, extents)
+    bound = {name: given.get(name) or _substituted(dims, extents) for name, dims in declared.items()}
+    unbound = [f"{d!r} of input {name!r}" for name, dims in bound.items() for d in dims if isinstance(d, str)]
+    if unbound:
+        text = " ".join(f"{n}:{_example(dims)}" for n, dims in bound.items() if any(isinstance(d, str) for d in dims))
+        raise InputError(f'symbolic dimension {", ".join(unbound)} is not bound; give --input-shapes "{text}"')
+    return {name: tuple(int(d) for d in dims) for name, dims in bound.items()}
+
+
+def _check_fits(name: str, dims: tuple[int | str, ...], shape: tuple[int, ...], extents: dict[str, int]) -> None:
+    """Compare a given shape with the declared one and note what its named dimensions are bound to."""
+    fits = len(dims) == len(shape)
+    for dim, extent in zip(dims, shape, strict=False):
+        named = isinstance(dim, str) and dim != "?"
+        fits = fits and (extents.setdefault(str(dim), extent) if named else dim) in (extent, "?")
+    if not fits:
+        wanted = ",".join(str(extents.get(str(d), d)) for d in dims)
+        raise InputError(f"input {name!r} has the shape [{wanted}] in this model, not {list(shape)}")
+
+
+def _substituted(dims: tuple[int | str, ...], extents: Mapping[str, int]) -> tuple[int | str, ...]:
+    return tuple(extents.get(d, d) if isinstance(d, str) else d for d in dims)
+
+
+def _example(dims: tuple[int | str, ...]) -> str:
+    return "[" + ",".join(str(_EXAMPLE_EXTENT if isinstance(d, str) else d) for d in dims) + "]"
+
+
+def parse_input_shapes(text: str) -> dict[str, tuple[int, ...]]:
+    """Read ``"a:[1,3,224,224] b:[1,2]"``.
+
+    Raises
+    ------
+    InputError
+        The text has another form, or an extent is no positive integer.
+    """
+    found = list(_ONE_SHAPE.finditer(text.strip()))
+    if not found or "".join(m.group(0) for m in found) != text.strip():
+        raise InputError(f'input shapes are written "name:[1,3,224,224] other:[1,2]": {text!r}')
+    return {m.group(1): _extents(m.group(1), m.group(2)) for m in found}
+
+
+def _extents(name: str, text: str) -> tuple[int, ...]:
+    words = [w.strip() for w in text.split(",")] if text.strip() else []
+    if not all(w.isdecimal() and int(w) > 0 for w in words):
+        raise InputError(f"extents are positive integers: {name}:[{text}]")
+    return tuple(int(w) for w in words)

@@ -1,0 +1,70 @@
+"""From an imported model to functions worth scheduling: one pipeline, phase by phase."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax import dpl, transform
+
+from .constants import FoldConstants
+
+# Channels last: the innermost loop of a convolution runs over channels that lie side by side in memory.
+LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+
+
+def prepare(mod: Any, target: Any) -> Any:
+    """Turn a Relax module into calls of fused, unscheduled PrimFuncs on constant weights.
+
+    Parameters
+    ----------
+    mod : IRModule
+        A module whose ``main`` has static shapes and its weights as constants.
+    target : tvm.target.Target
+        What it will be compiled for.
+
+    Returns
+    -------
+    IRModule
+        Each PrimFunc is one operator with the element-wise operators around it fused in.
+    """
+    with target:
+        return _PIPELINE(mod)
+
+
+@relax.transform.function_pass(opt_level=0, name="RemoveDropout")
+class RemoveDropout:
+    """Replace dropout by its input: what it is at inference, and TVM has no loop nest for it."""
+
+    def transform_function(self, func: Any, _mod: Any, _context: Any) -> Any:
+        """Rewrite one Relax function."""
+        data = dpl.wildcard()
+        pattern = dpl.TupleGetItemPattern(dpl.is_op("relax.nn.dropout")(data), 0)
+        return dpl.rewrite_call(pattern, lambda _call, matches: matches[data], func)
+
+
+_PIPELINE = tvm.transform.Sequential(
+    [
+        RemoveDropout(),
+        # Weights: batch normalization disappears into the convolution before it.
+        FoldConstants(),
+        transform.FoldBatchnormToConv2D(),
+        transform.DecomposeOpsForInference(),
+        transform.CanonicalizeBindings(),
+        FoldConstants(),
+        # Layouts: channels last inside, with changes of layout at the edges only; those of weights are folded.
+        transform.ConvertLayout(LAYOUTS),
+        transform.EliminateCommonSubexpr(),
+        FoldConstants(),
+        # Functions: loop nests, with everything element-wise fused into its producer.
+        transform.LegalizeOps(),
+        transform.AnnotateTIROpPattern(),
+        transform.FuseOps(),
+        transform.FuseTIR(),
+        # A reshape moves nothing: it becomes a view before anything could schedule it.
+        transform.RewriteDataflowReshape(),
+        transform.DeadCodeElimination(),
+    ],
+    name="prepare",
+)
