@@ -6,6 +6,7 @@ from typing import Any
 
 from ..machine.errors import InputError, unknown_name
 from .add import ADD
+from .conv2d import CONV2D
 from .linear_relu import LINEAR_RELU
 from .matmul import MATMUL
 from .operator import Operator, Workload
@@ -29,7 +30,7 @@ def by_name(*operators: Operator) -> dict[str, Operator]:
     return table
 
 
-OPERATORS: dict[str, Operator] = by_name(MATMUL, LINEAR_RELU, RELU, ADD)
+OPERATORS: dict[str, Operator] = by_name(MATMUL, LINEAR_RELU, CONV2D, RELU, ADD)
 """Every operator that tunesmith brings."""
 
 

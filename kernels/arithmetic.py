@@ -1,4 +1,4 @@
-"""How the kernels count: the type a sum is kept in, the type of a result, and the one rounding of a reference."""
+"""How the kernels count: in which type a sum is kept and returned, and where it is rounded."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A fully connected layer with its activation, as a feed-forward network computes it.
+r"""A fully connected layer with its activation, as a feed-forward network computes it.
 
-.. math:: y_{mn} = \\max\\Bigl(0, \\; b_n + \\sum_k x_{mk} w_{nk}\\Bigr)
+.. math:: y_{mn} = \max\Bigl(0, \; b_n + \sum_k x_{mk} w_{nk}\Bigr)
 
 x is (m, k), weight is (n, k) as PyTorch and ONNX store it (one row an output), bias is (n), y is (m, n).
 float16 and bfloat16 are summed in float32 and rounded once, after the activation; int8 is summed in

@@ -1,6 +1,6 @@
-"""Matrix multiplication.
+r"""Matrix multiplication.
 
-.. math:: C_{mn} = \\sum_k A_{mk} B_{kn}
+.. math:: C_{mn} = \sum_k A_{mk} B_{kn}
 
 A is (m, k), B is (k, n), C is (m, n), all row-major. float16 and bfloat16 are summed in float32 and
 rounded once; int8 is summed in int32, which is also the output's type.

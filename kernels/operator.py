@@ -32,23 +32,23 @@ class Dim:
         The value when it is left out; None when it must be given.
     minimum : int
         The least value allowed (0 for padding).
-    choices : tuple of str
-        The words allowed, for a dimension that is a choice and no number.
+    choices : tuple of str or int
+        The values allowed, for a dimension that is a choice and no extent.
     """
 
     name: str
     default: int | str | None = None
     minimum: int = 1
-    choices: tuple[str, ...] = ()
+    choices: tuple[int | str, ...] = ()
 
     def check(self, value: Any) -> int | str:
         """Return the value if it is allowed here, else raise InputError."""
         if self.choices:
-            if value not in self.choices:
-                raise InputError(
-                    f"{self.name} must be one of {', '.join(self.choices)}: {self.name}={value!r}"
-                )
-            return str(value)
+            for choice in self.choices:
+                if value == choice:
+                    return choice
+            allowed = ", ".join(map(str, self.choices))
+            raise InputError(f"{self.name} must be one of {allowed}: {self.name}={value!r}")
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < self.minimum:
             raise InputError(
                 f"{self.name} must be an integer of at least {self.minimum}: {self.name}={value!r}"
@@ -165,7 +165,7 @@ def as_prim_func(definition: Any) -> Any:
     """Turn TE tensors (inputs first, output last) or a PrimFunc into a PrimFunc named ``main``."""
     if isinstance(definition, tvm.tirx.PrimFunc):
         return definition.with_attr("global_symbol", "main")
-    # Without the override TE mixes int32 and int64, and the same function printed and parsed has another hash.
+    # Without the override TE mixes int32 and int64, and printing and parsing changes the hash.
     return tvm.te.create_prim_func(list(definition), index_dtype_override="int64")
 
 
@@ -173,9 +173,10 @@ def _arg_spec(parameter: Any) -> ArgSpec:
     """Read name, shape and dtype off a PrimFunc's parameter."""
     extents = getattr(parameter, "shape", None)
     if extents is None or not all(isinstance(e, tvm.tirx.IntImm) for e in extents):
+        found = "a scalar" if extents is None else f"of shape ({', '.join(map(str, extents))})"
         raise InputError(
-            f"every argument of a workload must be a tensor of fixed shape: {parameter.name} is {parameter.ty}; "
-            "bind symbolic dimensions first"
+            f"a workload's arguments must be tensors of fixed shape: {parameter.name} is {found}; "
+            "bind its symbolic dimensions first"
         )
     return ArgSpec(str(parameter.name), tuple(int(e) for e in extents), str(parameter.dtype))
 

@@ -1,6 +1,6 @@
-"""Rectified linear unit, element by element.
+r"""Rectified linear unit, element by element.
 
-.. math:: y_{mn} = \\max(0, x_{mn})
+.. math:: y_{mn} = \max(0, x_{mn})
 
 x and y are (m, n); a tensor of more dimensions is flattened into these two, the innermost last. It
 reads and writes each element once and computes almost nothing: memory bandwidth is its limit.

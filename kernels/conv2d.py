@@ -1,0 +1,185 @@
+r"""Two-dimensional convolution as neural networks mean it (a correlation); bias and ReLU on demand.
+
+.. math::
+    y_{n,p,q,o} = b_o + \sum_{i,j,c}
+        x_{n,\; p s + i d - r,\; q s + j d - r,\; g(o) + c} \; w_{i,j,c,o}
+
+with stride s, padding r (zeros on every side), dilation d, and g(o) the first input channel of o's group.
+
+- NHWC: x is (n, h, w, ci), weight is (kh, kw, ci / groups, co), y is (n, p, q, co).
+- NCHW: x is (n, ci, h, w), weight is (co, ci / groups, kh, kw), y is (n, co, p, q).
+- bias is (co). Height p is (h + 2 r - d (kh - 1) - 1) // s + 1, width q likewise.
+
+float16 and bfloat16 are summed in float32 and rounded once, at the end; int8 is summed in int32, which
+is also the type of bias and output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import te, topi
+
+from ..machine.errors import InputError
+from .arithmetic import exact, result_dtype, rounded, rounded_to, sum_dtype
+from .conv2d_shapes import CONV2D_EXAMPLES
+from .operator import Dim, Operator
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The extents of a convolution, whatever its layout."""
+
+    n: int
+    h: int
+    w: int
+    ci: int
+    co: int
+    kh: int
+    kw: int
+    stride: int
+    padding: int
+    dilation: int
+    groups: int
+
+    @property
+    def p(self) -> int:
+        """Output height."""
+        return (self.h + 2 * self.padding - self.dilation * (self.kh - 1) - 1) // self.stride + 1
+
+    @property
+    def q(self) -> int:
+        """Output width."""
+        return (self.w + 2 * self.padding - self.dilation * (self.kw - 1) - 1) // self.stride + 1
+
+    @property
+    def ci_group(self) -> int:
+        """Input channels that one output channel reads."""
+        return self.ci // self.groups
+
+    @property
+    def co_group(self) -> int:
+        """Output channels of one group."""
+        return self.co // self.groups
+
+
+def check(layout: str, bias: int, relu: int, **extents: int) -> None:
+    """Raise InputError where groups do not divide the channels or no output is left."""
+    g = Geometry(**extents)
+    if g.ci % g.groups or g.co % g.groups:
+        raise InputError(f"groups must divide ci and co: groups={g.groups}, ci={g.ci}, co={g.co}")
+    for kernel, size, k, s in (("kh", "h", g.kh, g.h), ("kw", "w", g.kw, g.w)):
+        if g.dilation * (k - 1) + 1 > s + 2 * g.padding:
+            raise InputError(
+                f"dilation * ({kernel} - 1) + 1 must be at most {size} + 2 * padding: "
+                f"{kernel}={k}, {size}={s}, dilation={g.dilation}, padding={g.padding}"
+            )
+
+
+def define(dtype: str, layout: str, bias: int, relu: int, **extents: int) -> list[Any]:
+    """Return the TE tensors data, weight, bias where asked for, and the output."""
+    g, wide, result = Geometry(**extents), sum_dtype(dtype), result_dtype(dtype)
+    inputs, y = (_nhwc if layout == "NHWC" else _nchw)(g, dtype, wide)
+    if bias:
+        b, channel = te.placeholder((g.co,), result, name="bias"), layout.index("C")
+        inputs, convolved = [*inputs, b], y
+        y = te.compute(y.shape, lambda *i: convolved[i] + b[i[channel]].astype(wide), name="bias_add")
+    if relu:
+        biased = y
+        y = te.compute(y.shape, lambda *i: te.max(biased[i], tvm.tirx.const(0, wide)), name="relu")
+    return [*inputs, rounded_to(y, result)]
+
+
+def _nhwc(g: Geometry, dtype: str, wide: str) -> tuple[list[Any], Any]:
+    data = te.placeholder((g.n, g.h, g.w, g.ci), dtype, name="data")
+    weight = te.placeholder((g.kh, g.kw, g.ci_group, g.co), dtype, name="weight")
+    x = topi.nn.pad(data, (0, g.padding, g.padding, 0), name="pad") if g.padding else data
+    i, j, c = _window(g)
+
+    def at(n: Any, p: Any, q: Any, o: Any) -> Any:
+        pixel = x[n, p * g.stride + i * g.dilation, q * g.stride + j * g.dilation, _first_channel(g, o) + c]
+        return te.sum(pixel.astype(wide) * weight[i, j, c, o].astype(wide), axis=[i, j, c])
+
+    return [data, weight], te.compute((g.n, g.p, g.q, g.co), at, name="conv2d")
+
+
+def _nchw(g: Geometry, dtype: str, wide: str) -> tuple[list[Any], Any]:
+    data = te.placeholder((g.n, g.ci, g.h, g.w), dtype, name="data")
+    weight = te.placeholder((g.co, g.ci_group, g.kh, g.kw), dtype, name="weight")
+    x = topi.nn.pad(data, (0, 0, g.padding, g.padding), name="pad") if g.padding else data
+    i, j, c = _window(g)
+
+    def at(n: Any, o: Any, p: Any, q: Any) -> Any:
+        pixel = x[n, _first_channel(g, o) + c, p * g.stride + i * g.dilation, q * g.stride + j * g.dilation]
+        return te.sum(pixel.astype(wide) * weight[o, c, i, j].astype(wide), axis=[c, i, j])
+
+    return [data, weight], te.compute((g.n, g.co, g.p, g.q), at, name="conv2d")
+
+
+def _window(g: Geometry) -> tuple[Any, Any, Any]:
+    """Return the reduction axes: a tap's row and column, and the channel in the group."""
+    extents = {"i": g.kh, "j": g.kw, "c": g.ci_group}
+    i, j, c = (te.reduce_axis((0, extent), name=name) for name, extent in extents.items())
+    return i, j, c
+
+
+def _first_channel(g: Geometry, o: Any) -> Any:
+    """Return the first input channel of o's group; plainly 0 where there is one group."""
+    return 0 if g.groups == 1 else o // g.co_group * g.ci_group
+
+
+def reference(*inputs: np.ndarray, layout: str, bias: int, relu: int, **extents: int) -> np.ndarray:
+    """Return the output: one float64 matrix product a tap and group, summed, rounded once."""
+    g, result = Geometry(**extents), result_dtype(str(inputs[0].dtype))
+    data, weight = exact(inputs[0]), exact(inputs[1])
+    if layout == "NCHW":
+        data, weight = data.transpose(0, 2, 3, 1), weight.transpose(2, 3, 1, 0)
+    y = _convolved(g, data, weight)
+    if bias:
+        y = y + exact(inputs[2])
+    if relu:
+        y = np.maximum(y, 0)
+    return rounded(np.ascontiguousarray(y.transpose(0, 3, 1, 2)) if layout == "NCHW" else y, result)
+
+
+def _convolved(g: Geometry, data: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Convolve (n, h, w, ci) with (kh, kw, ci / groups, co) into (n, p, q, co)."""
+    margin = (g.padding, g.padding)
+    padded = np.pad(data, ((0, 0), margin, margin, (0, 0)))
+    sums = np.zeros((g.groups, g.n * g.p * g.q, g.co_group))
+    for i, j in np.ndindex(g.kh, g.kw):
+        top, left = i * g.dilation, j * g.dilation
+        pixels = padded[:, top :: g.stride, left :: g.stride][:, : g.p, : g.q]
+        grouped = pixels.reshape(-1, g.groups, g.ci_group).transpose(1, 0, 2)
+        sums += grouped @ weight[i, j].reshape(g.ci_group, g.groups, g.co_group).transpose(1, 0, 2)
+    return sums.transpose(1, 0, 2).reshape(g.n, g.p, g.q, g.co)
+
+
+def flops(layout: str, bias: int, relu: int, **extents: int) -> int:
+    """Count a multiplication and an addition a tap and channel; one more an output for bias and for ReLU."""
+    g = Geometry(**extents)
+    return g.n * g.p * g.q * g.co * (2 * g.kh * g.kw * g.ci_group + bias + relu)
+
+
+CONV2D = Operator(
+    name="conv2d",
+    dims=(
+        *(Dim(name) for name in ("n", "h", "w", "ci", "co", "kh", "kw")),
+        Dim("stride", default=1),
+        Dim("padding", default=0, minimum=0),
+        Dim("dilation", default=1),
+        Dim("groups", default=1),
+        Dim("layout", default="NHWC", choices=("NHWC", "NCHW")),
+        Dim("bias", default=0, choices=(0, 1)),
+        Dim("relu", default=0, choices=(0, 1)),
+    ),
+    define=define,
+    reference=reference,
+    flops=flops,
+    check=check,
+    dtypes=("float32", "float64", "float16", "bfloat16", "int8"),
+    examples=CONV2D_EXAMPLES,
+)
