@@ -41,7 +41,9 @@ class Origin:
 
     def __str__(self) -> str:
         """Describe it in a few words."""
-        return f"record {self.record.id} ({self.space})" if self.record else f"default schedule ({self.space})"
+        return (
+            f"record {self.record.id} ({self.space})" if self.record else f"default schedule ({self.space})"
+        )
 
 
 def build(func_or_schedule: Any, target: Any) -> Any:
@@ -76,7 +78,9 @@ def compile(workload: Workload, database: Database | None = None, target: Any = 
     return Kernel(build(schedule, target), arguments(workload), origin=str(origin))
 
 
-def best_schedule(workload: Workload, database: Database | None = None, target: Any = "host") -> tuple[Any, Origin]:
+def best_schedule(
+    workload: Workload, database: Database | None = None, target: Any = "host"
+) -> tuple[Any, Origin]:
     """Choose a workload's schedule: its best verified record of this target, else the default."""
     target = as_target(target)
     record = database.best(workload.hash, target_text(target)) if database is not None else None
@@ -106,10 +110,14 @@ def scheduled_from_record(record: Record, func: Any, target: Any) -> Any:
     if record.knobs is not None and rule is not None:
         schedule = rule.scheduled(func, target, record.knobs)
         if schedule is None:
-            raise InputError(f"record {record.id}: the schedule {record.space} does not apply to this function")
+            raise InputError(
+                f"record {record.id}: the schedule {record.space} does not apply to this function"
+            )
         return schedule
     if record.trace is None:
-        raise InputError(f"record {record.id} ended as {record.status} before it had a schedule; choose another")
+        raise InputError(
+            f"record {record.id} ended as {record.status} before it had a schedule; choose another"
+        )
     return replay_trace(record.trace, func)
 
 

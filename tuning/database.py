@@ -68,7 +68,9 @@ class Database:
         self._require_database_file(create)
         with self._explained():
             # Transactions are opened and ended by hand: what is committed when shall be visible here.
-            self._connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None)
+            self._connection = sqlite3.connect(
+                self.path, timeout=BUSY_TIMEOUT_MS / 1000, isolation_level=None
+            )
         try:
             self._prepare()
         except BaseException:
@@ -103,10 +105,12 @@ class Database:
         row = {name: _stored(getattr(record, name)) for name in _COLUMNS}
         with self._transaction() as connection:
             connection.execute(
-                "INSERT OR IGNORE INTO workloads (hash, ir) VALUES (?, ?)", (record.workload_hash, record.workload_ir)
+                "INSERT OR IGNORE INTO workloads (hash, ir) VALUES (?, ?)",
+                (record.workload_hash, record.workload_ir),
             )
             connection.execute(
-                f"INSERT INTO records ({', '.join(_COLUMNS)}) VALUES ({', '.join(':' + c for c in _COLUMNS)})", row
+                f"INSERT INTO records ({', '.join(_COLUMNS)}) VALUES ({', '.join(':' + c for c in _COLUMNS)})",
+                row,
             )
 
     def confirm(self, workload_hash: str, target: str, seconds: Mapping[str, tuple[float, ...]]) -> None:
@@ -150,10 +154,14 @@ class Database:
         InputError
             No record, or more than one, has such an id.
         """
-        found = self._query("WHERE substr(r.id, 1, length(:id)) = :id", {"id": record_id}) if record_id else []
+        found = (
+            self._query("WHERE substr(r.id, 1, length(:id)) = :id", {"id": record_id}) if record_id else []
+        )
         if len(found) != 1:
             what = "no record has" if not found else f"{len(found)} records have"
-            raise InputError(f"{self.path}: {what} an id that begins with {record_id!r}; list them with: db ls")
+            raise InputError(
+                f"{self.path}: {what} an id that begins with {record_id!r}; list them with: db ls"
+            )
         return found[0]
 
     def workload_ir(self, workload_hash: str) -> str:
@@ -165,9 +173,13 @@ class Database:
             The database has no such workload.
         """
         with self._explained():
-            row = self._connection.execute("SELECT ir FROM workloads WHERE hash = ?", (workload_hash,)).fetchone()
+            row = self._connection.execute(
+                "SELECT ir FROM workloads WHERE hash = ?", (workload_hash,)
+            ).fetchone()
         if row is None:
-            raise InputError(f"{self.path}: no workload has the hash {workload_hash!r}; list them with: db ls")
+            raise InputError(
+                f"{self.path}: no workload has the hash {workload_hash!r}; list them with: db ls"
+            )
         return str(row[0])
 
     def as_meta_schedule(self, target: Any) -> Any:
@@ -192,9 +204,13 @@ class Database:
         if not header and create:
             return
         if not header:
-            raise InputError(f"there is no database {self.path}; a tuning creates it: tunesmith tune ... --db FILE")
+            raise InputError(
+                f"there is no database {self.path}; a tuning creates it: tunesmith tune ... --db FILE"
+            )
         if header[:16] != _MAGIC or int.from_bytes(header[_APPLICATION_ID_AT], "big") != APPLICATION_ID:
-            raise InputError(f"{self.path} is not a tunesmith database; it was left as it is: give another path")
+            raise InputError(
+                f"{self.path} is not a tunesmith database; it was left as it is: give another path"
+            )
 
     def _prepare(self) -> None:
         """Check the version, and create the tables in a new file."""

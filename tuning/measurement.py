@@ -25,11 +25,14 @@ class Timing:
         Repetitions, each a value of its own.
     min_repeat_ms : float
         The least duration of one repetition in milliseconds: ``number`` is raised until it is reached.
+    limit_s : float
+        No further repetition begins after this many seconds, so that slow kernels stay within a timeout.
     """
 
     number: int = 0
     repeat: int = 3
     min_repeat_ms: float = 30.0
+    limit_s: float = 2.0
 
     def calls(self, call_s: float) -> int:
         """Return how often to call in one repetition where one call takes about ``call_s`` seconds."""
@@ -44,7 +47,9 @@ def seconds_of(kernel: Callable[..., Any], tensors: Sequence[Any], number: int =
     return (time.perf_counter() - start) / number
 
 
-def measure(kernel: Callable[..., Any], tensors: Sequence[Any], timing: Timing) -> list[float]:
+def measure(
+    kernel: Callable[..., Any], tensors: Sequence[Any], timing: Timing, call_s: float | None = None
+) -> list[float]:
     """Warm up and time a kernel.
 
     Parameters
@@ -55,14 +60,20 @@ def measure(kernel: Callable[..., Any], tensors: Sequence[Any], timing: Timing) 
         Its arguments, outputs included, in the form it takes without conversion.
     timing : Timing
         How often.
+    call_s : float or None
+        About how long a warm call takes, where that is known: then nothing is run to find out.
 
     Returns
     -------
     list of float
         Seconds of one call, one value a repetition.
     """
-    number = timing.calls(warm_seconds(kernel, tensors))
-    return [seconds_of(kernel, tensors, number) for _ in range(timing.repeat)]
+    number = timing.calls(warm_seconds(kernel, tensors) if call_s is None else call_s)
+    end = time.perf_counter() + timing.limit_s
+    found: list[float] = []
+    while len(found) < timing.repeat and (not found or time.perf_counter() < end):
+        found.append(seconds_of(kernel, tensors, number))
+    return found
 
 
 def warm_seconds(kernel: Callable[..., Any], tensors: Sequence[Any], at_least_s: float = 1e-3) -> float:

@@ -155,7 +155,9 @@ def compare(got: np.ndarray, want: np.ndarray, allowed: float) -> Verdict:
     max_error = float(comparable.max()) if comparable.size else None
     if not wrong.any():
         return Verdict(True, max_error)
-    return _mismatch(got, want, wrong, max_error, f", relative error {max_error or 0:.2g}, allowed {allowed:.2g}")
+    return _mismatch(
+        got, want, wrong, max_error, f", relative error {max_error or 0:.2g}, allowed {allowed:.2g}"
+    )
 
 
 def _compare_exactly(got: np.ndarray, want: np.ndarray) -> Verdict:
@@ -171,7 +173,9 @@ def _mismatch(
 ) -> Verdict:
     first = tuple(int(i) for i in np.argwhere(wrong)[0])
     count = int(wrong.sum())
-    message = f"{count} of {wrong.size} elements are wrong, first at {first}: {got[first]}, expected {want[first]}"
+    message = (
+        f"{count} of {wrong.size} elements are wrong, first at {first}: {got[first]}, expected {want[first]}"
+    )
     missing = int(np.isnan(got[wrong].astype(np.float64)).sum())
     unwritten = f", {missing} are NaN (perhaps never written)" if missing else ""
     return Verdict(False, max_error, message + unwritten + reason)

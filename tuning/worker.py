@@ -123,7 +123,9 @@ class WorkerProcess:
         """Wait until the worker has started or started again; after that it waits without using a CPU."""
         while not self._ready:
             if not self.connection.poll(_START_TIMEOUT_S):
-                raise RuntimeError(f"a worker process did not start in {_START_TIMEOUT_S:g} s{self._output_tail()}")
+                raise RuntimeError(
+                    f"a worker process did not start in {_START_TIMEOUT_S:g} s{self._output_tail()}"
+                )
             kind, value = self._next_message()
             if kind == "ready":
                 self._child, self._ready = value, True
@@ -156,7 +158,9 @@ class WorkerProcess:
     def _output_tail(self) -> str:
         """Return the last of what the worker printed, for messages."""
         size = os.fstat(self._output.fileno()).st_size
-        text = os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace")
+        text = os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(
+            errors="replace"
+        )
         return f"; its last output: {text.strip()}" if text.strip() else ""
 
 
@@ -183,10 +187,10 @@ def main(arguments: list[str]) -> None:
             _die_with(here)
             _work(connection)
         _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        if code == 0:
+        try:
+            connection.send(("died", death(os.waitstatus_to_exitcode(status))))
+        except OSError:
             return
-        connection.send(("died", death(code)))
 
 
 def _import_all(modules: list[str]) -> None:
@@ -207,7 +211,7 @@ def _die_with(parent: int) -> None:
 
 
 def _work(connection: Connection) -> None:
-    """Do tasks until the parent closes the pipe. Leaves with exit status 0 only then."""
+    """Do tasks until the parent closes the pipe."""
     connection.send(("ready", os.getpid()))
     while True:
         try:

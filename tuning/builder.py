@@ -1,0 +1,89 @@
+"""The builder: compiles candidates in several worker processes, each with a timeout."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from multiprocessing.connection import wait
+
+import cloudpickle
+
+from .. import schedules
+from ..machine.process import usable_cpus
+from ..schedules.rule import ScheduleRule
+from .record import Status
+from .tasks import BuildJob, Built, build_candidate
+from .worker import WorkerCrash, WorkerError, WorkerProcess, WorkerTimeout
+
+
+class Builder:
+    """Worker processes that compile, one for each CPU.
+
+    Parameters
+    ----------
+    timeout_s : float
+        The longest that one candidate may take.
+    workers : int or None
+        How many; the CPUs usable by default.
+    """
+
+    def __init__(self, timeout_s: float = 10.0, workers: int | None = None) -> None:
+        self.timeout_s = timeout_s
+        self._workers: list[WorkerProcess] = []
+        try:
+            for _ in range(workers or usable_cpus()):
+                self._workers.append(WorkerProcess())
+        except BaseException:
+            self.close()
+            raise
+
+    def build(self, jobs: Sequence[BuildJob]) -> list[Built]:
+        """Build candidates in parallel; the results are in the order of the jobs."""
+        results: dict[int, Built] = {}
+        waiting = deque(enumerate(jobs))
+        idle = deque(self._workers)
+        busy: dict[WorkerProcess, tuple[int, float]] = {}
+        while waiting or busy:
+            while waiting and idle:
+                index, job = waiting.popleft()
+                worker = idle.popleft()
+                worker.send(build_candidate, job)
+                busy[worker] = (index, time.monotonic() + self.timeout_s)
+            first_deadline = min(deadline for _, deadline in busy.values())
+            ready = wait([w.connection for w in busy], max(0.0, first_deadline - time.monotonic()))
+            for worker, (index, deadline) in list(busy.items()):
+                if worker.connection in ready or time.monotonic() >= deadline:
+                    results[index] = self._result(worker)
+                    del busy[worker]
+                    idle.append(worker)
+        return [results[i] for i in range(len(jobs))]
+
+    def _result(self, worker: WorkerProcess) -> Built:
+        try:
+            built: Built = worker.receive(0.0)
+            return built
+        except WorkerTimeout:
+            return Built(Status.BUILD_TIMEOUT, f"not built within {self.timeout_s:g} s")
+        except WorkerCrash as error:
+            return Built(Status.BUILD_ERROR, f"the compiler crashed: {error}")
+        except WorkerError as error:
+            return Built(Status.BUILD_ERROR, str(error))
+
+    def wait_until_ready(self) -> None:
+        """Wait until no worker is starting: that would disturb a measurement."""
+        for worker in self._workers:
+            worker.wait_until_ready()
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._workers:
+            worker.close()
+
+
+def portable_rule(rule: ScheduleRule) -> str | bytes:
+    """Return a rule in a form that a worker can get it from: its name, or itself pickled with its functions."""
+    if schedules.RULES.get(rule.name) is rule:
+        return rule.name
+    # A rule from a script or a file of one's own: its module may not be importable elsewhere.
+    return cloudpickle.dumps(rule)
