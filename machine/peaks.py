@@ -1,0 +1,246 @@
+"""The machine's limits, measured: multiply-adds per second of each dtype, bytes per second of each memory.
+
+Roofline: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model for
+multicore architectures", CACM 52(4), 2009.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import psutil
+import tvm
+from tvm.target import codegen
+
+from . import peak_kernels
+from .arrays import aligned_empty, as_tensor
+from .facts import Facts, facts, machine_fingerprint
+from .target import host_target
+
+# The method's version: peaks measured another way are not read back.
+_METHOD = 1
+
+_ACCUMULATORS = (12, 16, 24)
+"""Independent vectors tried: latency times units needs 8 to 10; AVX-512 has room for 24, others for 12."""
+_READ_ACCUMULATORS = 8
+_COPY_VECTORS = 4
+_MULTIPLY_ADDS = 3_000_000
+"""Vector multiply-adds of a call on each thread: 0.3 ms where two of them end in a cycle."""
+_CACHE_READ_BYTES = 32 * 1024**2
+"""Bytes that a thread reads in a call, whichever cache they come from."""
+_BEYOND_CACHE = 8
+"""How many times the last cache a working set has that counts as memory: at 4 times half of it still hit."""
+_MEMORY_BYTES_OF_THREAD = 32 * 1024**2
+_SECONDS_OF_MEASUREMENT = 0.05
+_LEAST_CALLS = 5
+_FAST_PERCENTILE = 20
+"""Of the times of many short calls: a busy neighbour lengthens some of them, nothing shortens any."""
+
+_INTEGER_DTYPE = "int8"
+_WIDENED_DTYPE = "float32"
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What this machine can do at most, with all of its threads.
+
+    Parameters
+    ----------
+    gflops : mapping of str to float
+        For each dtype, 10^9 operations a second of multiply-adds held in registers; one is two operations.
+        float16 and bfloat16 operands may be widened once and summed in float32, so theirs is at least
+        float32's. int8 is multiplied and added in int32.
+    memory_gbps : float
+        10^9 bytes a second from memory: the better of reading, and of copying with both directions counted.
+    l1_gbps, l2_gbps, l3_gbps : float
+        10^9 bytes a second read from each cache.
+    threads : int
+        Threads that measured them.
+    """
+
+    gflops: Mapping[str, float]
+    memory_gbps: float
+    l1_gbps: float
+    l2_gbps: float
+    l3_gbps: float
+    threads: int
+
+    def seconds(self, flops: float, bytes_moved: float, dtype: str) -> float:
+        """Return the roofline: ``max(flops / peak, bytes / bandwidth)`` in seconds.
+
+        A dtype that was not measured counts as the nearest one that was: integers as int8, others as float32.
+        """
+        nearest = _INTEGER_DTYPE if dtype.startswith(("int", "uint", "bool")) else _WIDENED_DTYPE
+        gflops = self.gflops.get(dtype, self.gflops[nearest])
+        return max(flops / (gflops * 1e9), bytes_moved / (self.memory_gbps * 1e9))
+
+
+def roofline_seconds(flops: float, bytes_moved: float, dtype: str) -> float:
+    """Return the least time in seconds in which this machine can do a computation (see `Peaks.seconds`)."""
+    return measured_peaks().seconds(flops, bytes_moved, dtype)
+
+
+def measured_peaks(refresh: bool = False) -> Peaks:
+    """Return this machine's peaks: those kept in the cache folder, else measured now in about 2 s.
+
+    Parameters
+    ----------
+    refresh : bool
+        Measure again, and keep that.
+    """
+    if refresh:
+        _peaks_of_process.cache_clear()
+        _store(_measure())
+    return _peaks_of_process()
+
+
+def cache_folder() -> Path:
+    """Return the folder for what is worth keeping between runs: ``$XDG_CACHE_HOME/tunesmith``, in ~/.cache if unset."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tunesmith"
+
+
+@cache
+def _peaks_of_process() -> Peaks:
+    """Read the peaks that were kept, else measure and keep them."""
+    kept = _load()
+    if kept is None:
+        kept = _measure()
+        _store(kept)
+    return kept
+
+
+def _cache_file() -> Path:
+    return cache_folder() / f"peaks-{_METHOD}-{machine_fingerprint()}-{tvm.runtime.num_threads()}threads.json"
+
+
+def _load() -> Peaks | None:
+    """Read the peaks of this machine and thread count; None where there are none that can be read."""
+    try:
+        return Peaks(**json.loads(_cache_file().read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _store(peaks: Peaks) -> None:
+    """Keep the peaks, whole or not at all; a folder that cannot be written costs a line on stderr."""
+    path = _cache_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            json.dump(asdict(peaks), file)
+        os.replace(file.name, path)
+    except OSError as error:
+        print(
+            f"tunesmith: cannot keep the measured peaks in {path.parent}: {error.strerror}", file=sys.stderr
+        )
+
+
+def _measure() -> Peaks:
+    """Measure everything."""
+    here, threads = facts(host_target()), int(tvm.runtime.num_threads())
+    widened = _multiply_add_peak(here, threads, _WIDENED_DTYPE)
+    gflops = {
+        "float32": widened,
+        "float64": _multiply_add_peak(here, threads, "float64"),
+        "float16": max(widened, _multiply_add_peak(here, threads, "float16") if _has_float16() else 0.0),
+        # TVM computes bfloat16 in float32 on every CPU.
+        "bfloat16": widened,
+        "int8": _multiply_add_peak(here, threads, "int32"),
+    }
+    l1, l2, l3 = (
+        _read_bandwidth(here, threads, size // 2)
+        for size in (here.l1_bytes, here.l2_bytes, here.l3_bytes // threads)
+    )
+    return Peaks(gflops, _memory_bandwidth(here, threads), l1, l2, l3, threads)
+
+
+def _has_float16() -> bool:
+    """Tell whether the CPU computes in float16 itself; where it does not, each step converts to and fro."""
+    features = {str(feature) for feature in codegen.llvm_get_cpu_features(host_target())}
+    return not features.isdisjoint({"avx512fp16", "fullfp16"})
+
+
+def _multiply_add_peak(here: Facts, threads: int, dtype: str) -> float:
+    """Measure 10^9 operations a second: the best over the counts of accumulators that fit the registers."""
+    room = here.vector_registers - 2  # x and y take one each
+    counts = [count for count in _ACCUMULATORS if count <= room]
+    return max(_multiply_add_rate(threads, count, here.lanes(dtype), dtype) for count in counts)
+
+
+def _multiply_add_rate(threads: int, accumulators: int, lanes: int, dtype: str) -> float:
+    """Measure 10^9 operations a second with this many accumulators."""
+    rounds = _MULTIPLY_ADDS // accumulators
+    call = _compiled(peak_kernels.multiply_add(threads, accumulators, lanes, dtype, rounds))
+    start = np.linspace(1, 2, accumulators * lanes).reshape(accumulators, lanes).astype(dtype)
+    # A value near 1 keeps the sums finite and normal; integers wrap around.
+    factors = np.array([[0.999], [0.001]] if np.dtype(dtype).kind == "f" else [[3], [1]])
+    operands = as_tensor(start), as_tensor(np.repeat(factors, lanes, axis=1).astype(dtype))
+    result = as_tensor(aligned_empty((threads, accumulators, lanes), dtype))
+    seconds = _fast_seconds(lambda: call(*operands, result))
+    return 2 * threads * rounds * accumulators * lanes / seconds / 1e9
+
+
+def _read_bandwidth(here: Facts, threads: int, working_set: int) -> float:
+    """Measure 10^9 bytes a second read over and over from a working set of so many bytes a thread."""
+    lanes = here.lanes("float32")
+    steps = max(1, working_set // (_READ_ACCUMULATORS * lanes * 4))
+    source = aligned_empty((threads, steps, _READ_ACCUMULATORS, lanes), "float32")
+    source.fill(0)
+    rounds = max(1, _CACHE_READ_BYTES * threads // source.nbytes)
+    return _read_rate(source, rounds)
+
+
+def _memory_bandwidth(here: Facts, threads: int) -> float:
+    """Measure 10^9 bytes a second of reading and of copying arrays far beyond the caches; return the better."""
+    lanes = here.lanes("float32")
+    wanted = max(_BEYOND_CACHE * here.l3_bytes, threads * _MEMORY_BYTES_OF_THREAD)
+    size = min(wanted, psutil.virtual_memory().available // 4)
+    block = threads * _READ_ACCUMULATORS * lanes * 4
+    memory = aligned_empty((2, size // (2 * block), threads, _READ_ACCUMULATORS, lanes), "float32")
+    memory.fill(0)
+    return max(
+        _read_rate(memory.reshape(threads, -1, _READ_ACCUMULATORS, lanes), 1), _copy_rate(*memory, lanes)
+    )
+
+
+def _read_rate(source: np.ndarray, rounds: int) -> float:
+    """Time reading all of a (threads, steps, accumulators, lanes) array this many times, in GB/s."""
+    threads, steps, accumulators, lanes = source.shape
+    call = _compiled(peak_kernels.read(threads, accumulators, lanes, steps, rounds))
+    tensor, result = as_tensor(source), as_tensor(aligned_empty((threads, accumulators, lanes), "float32"))
+    return rounds * source.nbytes / _fast_seconds(lambda: call(tensor, result)) / 1e9
+
+
+def _copy_rate(source: np.ndarray, target: np.ndarray, lanes: int) -> float:
+    """Time a copy of a (steps, threads, ...) array, in GB/s read and written."""
+    threads, width = source.shape[1], _COPY_VECTORS * lanes
+    shape = (threads, source.size // (threads * width), width)
+    call = _compiled(peak_kernels.copy(*shape))
+    tensors = as_tensor(source.reshape(shape)), as_tensor(target.reshape(shape))
+    return 2 * source.nbytes / _fast_seconds(lambda: call(*tensors)) / 1e9
+
+
+def _compiled(func: Any) -> Any:
+    return tvm.compile(func, target=host_target())["main"]
+
+
+def _fast_seconds(call: Callable[[], Any]) -> float:
+    """Time a short call many times; return the time that the fastest fifth of them kept to."""
+    call()
+    times: list[float] = []
+    end = perf_counter() + _SECONDS_OF_MEASUREMENT
+    while perf_counter() < end or len(times) < _LEAST_CALLS:
+        start = perf_counter()
+        call()
+        times.append(perf_counter() - start)
+    return float(np.percentile(times, _FAST_PERCENTILE))
