@@ -9,8 +9,7 @@ from tvm import relax
 from tvm.relax import transform
 
 from ..machine.target import host_target
-
-_CALL_TIR = tvm.ir.Op.get("relax.call_tir")
+from .functions import CALL_TIR, dataflow_bindings
 
 
 @tvm.transform.module_pass(opt_level=0, name="FoldConstants")
@@ -50,13 +49,7 @@ def is_constant(expr: Any, known: Any = ()) -> bool:
 
 def _can_be_run(op: Any) -> bool:
     """Only operators with a loop nest: foreign functions may do anything."""
-    return isinstance(op, tvm.ir.Op) and (op == _CALL_TIR or op.get_attr("FLegalize") is not None)
-
-
-def dataflow_bindings(main: Any) -> list[Any]:
-    """Return the bindings of a function's dataflow blocks in order."""
-    blocks = [b for b in main.body.blocks if isinstance(b, relax.DataflowBlock)]
-    return [binding for block in blocks for binding in block.bindings]
+    return isinstance(op, tvm.ir.Op) and (op == CALL_TIR or op.get_attr("FLegalize") is not None)
 
 
 def _constant_bindings(main: Any) -> dict[Any, Any]:

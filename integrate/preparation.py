@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.relax import dpl, transform
 
 from .constants import FoldConstants
+from .functions import WEIGHTS, prim_func_calls, prim_funcs
 
 # Channels last: the innermost loop of a convolution runs over channels that lie side by side in memory.
 LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
@@ -44,6 +45,27 @@ class RemoveDropout:
         return dpl.rewrite_call(pattern, lambda _call, matches: matches[data], func)
 
 
+@tvm.transform.module_pass(opt_level=0, name="MarkWeights")
+class MarkWeights:
+    """Note on each PrimFunc which arguments are constants at every call: a schedule may pack those.
+
+    Attributes that only fusion needed are dropped, so that equal computations are equal functions.
+    """
+
+    def transform_module(self, mod: Any, _context: Any) -> Any:
+        """Mark the functions that ``main`` calls."""
+        positions: dict[str, set[int]] = {}
+        for name, args in prim_func_calls(mod):
+            constants = {i for i, arg in enumerate(args) if isinstance(arg, tvm.ir.GenericConst)}
+            positions[name] = positions.get(name, constants) & constants
+        result = mod.clone()
+        for name, func in prim_funcs(mod):
+            plain = func.without_attr("op_pattern")
+            marked = plain.with_attr(WEIGHTS, sorted(positions[name])) if positions.get(name) else plain
+            result.update_func(mod.get_global_var(name), marked)
+        return result
+
+
 _PIPELINE = tvm.transform.Sequential(
     [
         RemoveDropout(),
@@ -65,6 +87,7 @@ _PIPELINE = tvm.transform.Sequential(
         # A reshape moves nothing: it becomes a view before anything could schedule it.
         transform.RewriteDataflowReshape(),
         transform.DeadCodeElimination(),
+        MarkWeights(),
     ],
     name="prepare",
 )
