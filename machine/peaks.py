@@ -105,7 +105,7 @@ def measured_peaks(refresh: bool = False) -> Peaks:
 
 
 def cache_folder() -> Path:
-    """Return the folder for what is worth keeping between runs: ``$XDG_CACHE_HOME/tunesmith``, in ~/.cache if unset."""
+    """Return the folder for what is worth keeping between runs, in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tunesmith"
 
 
@@ -201,16 +201,15 @@ def _read_bandwidth(here: Facts, threads: int, working_set: int) -> float:
 
 
 def _memory_bandwidth(here: Facts, threads: int) -> float:
-    """Measure 10^9 bytes a second of reading and of copying arrays far beyond the caches; return the better."""
+    """Measure 10^9 bytes a second on arrays far beyond the caches: the better of reading and copying."""
     lanes = here.lanes("float32")
     wanted = max(_BEYOND_CACHE * here.l3_bytes, threads * _MEMORY_BYTES_OF_THREAD)
     size = min(wanted, psutil.virtual_memory().available // 4)
     block = threads * _READ_ACCUMULATORS * lanes * 4
     memory = aligned_empty((2, size // (2 * block), threads, _READ_ACCUMULATORS, lanes), "float32")
     memory.fill(0)
-    return max(
-        _read_rate(memory.reshape(threads, -1, _READ_ACCUMULATORS, lanes), 1), _copy_rate(*memory, lanes)
-    )
+    reading = _read_rate(memory.reshape(threads, -1, _READ_ACCUMULATORS, lanes), 1)
+    return max(reading, _copy_rate(memory[0], memory[1]))
 
 
 def _read_rate(source: np.ndarray, rounds: int) -> float:
@@ -221,10 +220,10 @@ def _read_rate(source: np.ndarray, rounds: int) -> float:
     return rounds * source.nbytes / _fast_seconds(lambda: call(tensor, result)) / 1e9
 
 
-def _copy_rate(source: np.ndarray, target: np.ndarray, lanes: int) -> float:
-    """Time a copy of a (steps, threads, ...) array, in GB/s read and written."""
-    threads, width = source.shape[1], _COPY_VECTORS * lanes
-    shape = (threads, source.size // (threads * width), width)
+def _copy_rate(source: np.ndarray, target: np.ndarray) -> float:
+    """Time a copy of a (steps, threads, accumulators, lanes) array, in GB/s read and written."""
+    _, threads, _, lanes = source.shape
+    shape = (threads, source.size // (threads * _COPY_VECTORS * lanes), _COPY_VECTORS * lanes)
     call = _compiled(peak_kernels.copy(*shape))
     tensors = as_tensor(source.reshape(shape)), as_tensor(target.reshape(shape))
     return 2 * source.nbytes / _fast_seconds(lambda: call(*tensors)) / 1e9
