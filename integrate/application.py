@@ -1,0 +1,150 @@
+"""Schedules for every function of a model: its best record, else the default, else what still works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm.relax import transform
+
+from .. import schedules
+from ..kernels.operator import Workload
+from ..machine.target import target_text
+from ..tuning.compilation import last_line, scheduled_from_record
+from ..tuning.database import Database
+from .constants import FoldConstants
+from .functions import as_workload, is_workload, prim_funcs
+
+RECORD, DEFAULT, FALLBACK = "record", "default", "fallback"
+
+_SCHEDULED = "tirx.is_scheduled"
+
+
+class MissingRecordsError(RuntimeError):
+    """A model was to be compiled from records alone, and some of its functions have none."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The schedule that one function of a model got, and why.
+
+    Parameters
+    ----------
+    function : str
+        Its name in the model.
+    origin : str
+        ``record``; ``default``, the first rule that applies; or ``fallback``, where a better one failed.
+    schedule : str
+        The rule, or the record's space; ``none`` if every rule failed.
+    reason : str
+        The record's id and time, and what failed before.
+    flops : int
+        Operations of one call.
+    bytes_moved : int
+        The least traffic of one call: each argument once.
+    dtype : str
+        The output's type.
+    """
+
+    function: str
+    origin: str
+    schedule: str
+    reason: str
+    flops: int = 0
+    bytes_moved: int = 0
+    dtype: str = ""
+
+
+def apply_records(mod: Any, target: Any, database: Database | None = None) -> tuple[Any, list[Choice]]:
+    """Schedule every PrimFunc of a prepared module.
+
+    Parameters
+    ----------
+    mod : IRModule
+        As :func:`~tunesmith.integrate.preparation.prepare` returns it.
+    target : tvm.target.Target
+        What it is compiled for; only records of this target are applied.
+    database : Database, optional
+        Where the records are.
+
+    Returns
+    -------
+    IRModule
+        The module with every PrimFunc scheduled.
+    list of Choice
+        One a function, those with most operations first.
+    """
+    result, choices = mod.clone(), []
+    for name, func in prim_funcs(mod):
+        schedule, choice = _scheduled(name, func, target, database)
+        choices.append(choice)
+        if schedule is not None:
+            # As a part of a module it is private again: two functions cannot both be called "main".
+            scheduled = schedule.mod["main"].with_attr(_SCHEDULED, True).without_attr("global_symbol")
+            result.update_func(mod.get_global_var(name), scheduled)
+    return result, sorted(choices, key=lambda c: (-c.flops, c.function))
+
+
+def pack_weights(mod: Any) -> Any:
+    """Run the layout changes of constant weights that schedules ask for once, now.
+
+    A schedule marks the block that packs a weight with ``meta_schedule.layout_rewrite_preproc``; it becomes
+    a function of its own, is run on the constant, and its result takes the constant's place.
+    """
+    return tvm.transform.Sequential(
+        [transform.SplitLayoutRewritePreproc(), transform.DeadCodeElimination(), FoldConstants()]
+    )(mod)
+
+
+def require_records(choices: list[Choice]) -> None:
+    """Check that every function that computes something got a record.
+
+    Raises
+    ------
+    MissingRecordsError
+        Some did not; they are named with the reason.
+    """
+    missing = [c for c in choices if c.flops and c.origin != RECORD]
+    if missing:
+        named = "; ".join(f"{c.function} ({c.reason})" for c in missing)
+        raise MissingRecordsError(f"{len(missing)} of {len(choices)} functions have no record: {named}")
+
+
+def _scheduled(name: str, func: Any, target: Any, database: Database | None) -> tuple[Any, Choice]:
+    """Try the candidates in order of preference until one works; each failure is told in the reason."""
+    failures: list[str] = []
+    workload = as_workload(name, func) if is_workload(func) else None
+    main = func.with_attr("global_symbol", "main")
+    for origin, space, reason, make in _candidates(workload, main, target, database):
+        try:
+            schedule = make()
+        except Exception as error:  # a schedule may fail in any way; the next one is tried and this one told
+            failures.append(f"{space} failed: {last_line(error)}")
+            continue
+        if schedule is not None:
+            origin = FALLBACK if failures and origin == DEFAULT else origin
+            return schedule, _choice(name, workload, origin, space, "; ".join([*failures, reason]))
+    return None, _choice(name, workload, FALLBACK, "none", "; ".join([*failures, "no schedule applies"]))
+
+
+def _candidates(
+    workload: Workload | None, func: Any, target: Any, database: Database | None
+) -> Iterator[tuple[str, str, str, Any]]:
+    """Yield origin, space, reason and a function that makes the schedule."""
+    reason = "no database given"
+    if database is not None:
+        record = database.best(workload.hash, target_text(target)) if workload else None
+        reason = "no verified record of this target"
+        if record is not None and record.median_s is not None:
+            time = f"record {record.id}: {record.median_s * 1e3:.4g} ms"
+            yield RECORD, record.space, time, lambda: scheduled_from_record(record, func, target)
+    for rule in schedules.schedule_rules().values():
+        yield DEFAULT, rule.name, reason, lambda rule=rule: rule.scheduled(func, target)
+
+
+def _choice(name: str, workload: Workload | None, origin: str, space: str, reason: str) -> Choice:
+    if workload is None:
+        return Choice(name, origin, space, reason)
+    return Choice(name, origin, space, reason, workload.flops, workload.bytes_moved, workload.dtype)
