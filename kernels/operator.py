@@ -92,8 +92,8 @@ class Operator:
         ``define(dtype=..., **shape)`` returns the TE tensors, inputs first, the output last,
         or a PrimFunc. TE extents may be plain integers: they become int64, as Relax's fusion needs.
     reference : callable
-        ``reference(*inputs, **shape)`` computes the output in float64 (int64 for integers)
-        from NumPy inputs: the specification.
+        ``reference(*inputs, **shape)`` computes the output from NumPy inputs, exactly or in float64,
+        and rounds once: the specification.
     flops : callable
         ``flops(**shape)`` counts floating-point (or integer) operations; a multiply-add is two.
     examples : tuple of Example

@@ -1,0 +1,143 @@
+"""The references against loops written straight from the formulas, and the convolution against its own."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import tunesmith as ts
+import tvm
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tunesmith.kernels import OPERATORS
+
+RNG = np.random.default_rng(3)
+
+
+def whole(*shape):
+    """Small whole numbers: every sum of products is exact, in any order."""
+    return RNG.integers(-4, 5, shape).astype("float32")
+
+
+def test_matmul():
+    A, B = whole(3, 5), whole(5, 4)
+    want = [[sum(A[i, k] * B[k, j] for k in range(5)) for j in range(4)] for i in range(3)]
+    np.testing.assert_array_equal(ts.workload("matmul", m=3, n=4, k=5).reference(A, B), want)
+
+
+def test_linear_relu():
+    x, weight, bias = whole(3, 5), whole(4, 5), whole(4)
+    want = [
+        [max(0, bias[j] + sum(x[i, k] * weight[j, k] for k in range(5))) for j in range(4)] for i in range(3)
+    ]
+    np.testing.assert_array_equal(ts.workload("linear_relu", m=3, n=4, k=5).reference(x, weight, bias), want)
+
+
+def test_relu_and_add():
+    A, B = whole(3, 5), whole(3, 5)
+    positive = [[max(0, v) for v in row] for row in A]
+    np.testing.assert_array_equal(ts.workload("relu", m=3, n=5).reference(A), positive)
+    sums = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(A, B, strict=True)]
+    np.testing.assert_array_equal(ts.workload("add", m=3, n=5).reference(A, B), sums)
+
+
+def test_a_reference_rounds_once():
+    # 2048 + 1 + 1 is 2050 when rounded once, 2048 when every sum is rounded to float16.
+    A, B = np.ones((1, 3), "float16"), np.array([[2048], [1], [1]], "float16")
+    got = ts.workload("matmul", dtype="float16", m=1, n=1, k=3).reference(A, B)
+    assert got.dtype == np.float16
+    assert got.item() == 2050
+
+
+def test_int8_sums_are_exact_and_sums_that_do_not_fit_wrap():
+    A = np.full((1, 100_000), -128, "int8")
+    w = ts.workload("matmul", dtype="int8", m=1, n=1, k=100_000)
+    assert w.reference(A, A.T).item() == 128 * 128 * 100_000
+    w = ts.workload("add", dtype="int8", m=1, n=1)
+    assert w.reference(np.int8([[127]]), np.int8([[1]])).item() == -128
+
+
+@st.composite
+def convolutions(draw):
+    """Shapes of a convolution that leave an output."""
+    few, groups = st.integers(1, 3), draw(st.integers(1, 3))
+    shape = {name: draw(few) for name in ("kh", "kw", "stride")}
+    shape |= {"n": draw(st.integers(1, 2)), "h": draw(st.integers(1, 7)), "w": draw(st.integers(1, 7))}
+    shape |= {"ci": groups * draw(few), "co": groups * draw(few), "groups": groups}
+    shape |= {"padding": draw(st.integers(0, 2)), "dilation": draw(st.integers(1, 2))}
+    shape |= {"layout": draw(st.sampled_from(["NHWC", "NCHW"]))}
+    shape |= {"bias": draw(st.integers(0, 1)), "relu": draw(st.integers(0, 1))}
+    for kernel, size in (("kh", "h"), ("kw", "w")):
+        assume(shape["dilation"] * (shape[kernel] - 1) < shape[size] + 2 * shape["padding"])
+    return shape
+
+
+def looped(data, weight, bias, s):
+    """Convolve by the definition, one output at a time; NCHW in, NCHW out."""
+    n, _, h, w = data.shape
+    co, window, kh, kw = weight.shape
+    step, pad, gap = s["stride"], s["padding"], s["dilation"]
+    p = len(range(0, h + 2 * pad - gap * (kh - 1), step))
+    q = len(range(0, w + 2 * pad - gap * (kw - 1), step))
+    y = np.zeros((n, co, p, q))
+    for b, o, i, j, c, u, v in product(*map(range, (n, co, p, q, window, kh, kw))):
+        row, col = i * step + u * gap - pad, j * step + v * gap - pad
+        if 0 <= row < h and 0 <= col < w:
+            group = o // (co // s["groups"])
+            y[b, o, i, j] += data[b, group * window + c, row, col] * weight[o, c, u, v]
+    if bias is not None:
+        y += bias[:, None, None]
+    return np.maximum(y, 0) if s["relu"] else y
+
+
+@settings(max_examples=30, deadline=None)
+@given(shape=convolutions())
+def test_conv2d(shape, run):
+    workload = ts.workload("conv2d", **shape)
+    inputs = [whole(*a.shape) for a in workload.inputs]
+    data, weight, *rest = inputs
+    if shape["layout"] == "NHWC":
+        data, weight = data.transpose(0, 3, 1, 2), weight.transpose(3, 2, 0, 1)
+    want = looped(data, weight, rest[0] if rest else None, shape)
+    if shape["layout"] == "NHWC":
+        want = want.transpose(0, 2, 3, 1)
+    assert workload.output.shape == want.shape
+    np.testing.assert_array_equal(workload.reference(*inputs), want)
+    np.testing.assert_array_equal(run(workload, inputs), want)
+
+
+@pytest.mark.parametrize("dtype", OPERATORS["conv2d"].dtypes)
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_conv2d_in_every_dtype(dtype, layout, groups, draw, run, assert_close):
+    size = {"n": 1, "h": 6, "w": 5, "ci": 4, "co": 8, "kh": 3, "kw": 2, "padding": 1}
+    workload = ts.workload("conv2d", dtype=dtype, **size, groups=groups, layout=layout, bias=1, relu=1)
+    inputs = draw(workload)
+    assert_close(run(workload, inputs), workload.reference(*inputs))
+
+
+@pytest.mark.parametrize(
+    ("more", "blocks"),
+    [
+        ({}, ["conv2d"]),
+        ({"padding": 1}, ["pad", "conv2d"]),
+        ({"padding": 1, "bias": 1, "relu": 1}, ["pad", "conv2d", "bias_add", "relu"]),
+        ({"relu": True}, ["conv2d", "relu"]),
+    ],
+)
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_conv2d_has_only_the_blocks_asked_for(more, blocks, layout):
+    func = ts.workload("conv2d", n=1, h=4, w=4, ci=2, co=2, kh=3, kw=3, layout=layout, **more).func
+    sch = tvm.s_tir.Schedule(func)
+    assert [sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))] == blocks
+    assert "//" not in func.script()
+
+
+def test_conv2d_costs():
+    resnet = ts.workload("conv2d", n=1, h=56, w=56, ci=64, co=64, kh=3, kw=3, padding=1)
+    assert resnet.flops == 2 * 56 * 56 * 64 * 64 * 9
+    assert resnet.bytes_moved == 4 * (2 * 56 * 56 * 64 + 9 * 64 * 64)
+    depthwise = ts.workload(
+        "conv2d", n=1, h=14, w=14, ci=384, co=384, kh=3, kw=3, padding=1, groups=384, relu=1
+    )
+    assert depthwise.flops == 14 * 14 * 384 * (2 * 9 + 1)
+    assert depthwise.inputs[1].shape == (3, 3, 1, 384)
