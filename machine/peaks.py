@@ -30,7 +30,7 @@ from .target import host_target
 # The method's version: peaks measured another way are not read back.
 _METHOD = 1
 
-_ACCUMULATORS = (12, 16, 24)
+_ACCUMULATORS = (12, 24)
 """Independent vectors tried: latency times units needs 8 to 10; AVX-512 has room for 24, others for 12."""
 _READ_ACCUMULATORS = 8
 _COPY_VECTORS = 4
@@ -41,7 +41,7 @@ _CACHE_READ_BYTES = 32 * 1024**2
 _BEYOND_CACHE = 8
 """How many times the last cache a working set has that counts as memory: at 4 times half of it still hit."""
 _MEMORY_BYTES_OF_THREAD = 32 * 1024**2
-_SECONDS_OF_MEASUREMENT = 0.05
+_SECONDS_OF_MEASUREMENT = 0.04
 _LEAST_CALLS = 5
 _FAST_PERCENTILE = 20
 """Of the times of many short calls: a busy neighbour lengthens some of them, nothing shortens any."""

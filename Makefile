@@ -1,0 +1,50 @@
+# Each target makes what it needs, .venv included, and says so.
+.PHONY: demo test check bench
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+.DEFAULT_GOAL := test
+
+PY := .venv/bin/python
+# A package for type checkers: links to the checkout, whose root is the package.
+TYPED := .venv/typed
+# PyPI's torch brings gigabytes of CUDA libraries along; this index has it without them.
+CPU_TORCH := --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu
+
+# The first Python that will do; override with make PYTHON=...
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$python -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' \
+	2>/dev/null && echo $$python && break; done)
+
+demo: .venv/installed  ## the main job: verify, bench, tune, and put the result back into a model
+	@echo "==> demo: examples/demo.py"
+	$(PY) examples/demo.py
+
+test: .venv/installed  ## every test
+	@echo "==> test: pytest"
+	$(PY) -m pytest -q
+
+check: .venv/installed  ## style and types
+	@echo "==> check: ruff, ruff format, mypy"
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	@rm -rf $(TYPED) && mkdir -p $(TYPED)/tunesmith
+	@for init in __init__.py */__init__.py; do ln -s "$(CURDIR)/$${init%/__init__.py}" $(TYPED)/tunesmith/; done
+	MYPYPATH=$(TYPED) .venv/bin/mypy -p tunesmith | sed 's#^$(TYPED)/tunesmith/##'
+
+OPERATORS ?= matmul linear_relu conv2d relu add
+bench: .venv/installed-baselines  ## operators against NumPy, PyTorch and ONNX Runtime; make bench OPERATORS=matmul
+	@echo "==> bench: $(OPERATORS)"
+	@for operator in $(OPERATORS); do \
+		.venv/bin/tunesmith bench $$operator --implementations default,numpy,torch,onnxruntime || exit; done
+
+.venv/installed: pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "needs Python 3.10 to 3.13 with venv (Debian, Ubuntu: apt install python3-venv)" >&2; exit 2; }
+	@echo "==> .venv: installing tunesmith and its tools with $$($(PYTHON) --version) (a few minutes at most)"
+	@[ -x $(PY) ] || $(PYTHON) -m venv .venv
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+.venv/installed-baselines: .venv/installed
+	@echo "==> .venv: installing PyTorch (CPU) and ONNX Runtime to compare with"
+	@$(PY) -m pip install --quiet --disable-pip-version-check $(CPU_TORCH) -e '.[baselines]'
+	@touch $@
