@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -26,6 +26,7 @@ from .manifest import Manifest
 from .model import Model
 from .package_file import read_package, require_writable, write_package
 from .profiling import ProfileRow, profile
+from .weights import lift_weights
 
 FILL_MODES = ("random", "zeros", "ones")
 """What inputs that are not given hold."""
@@ -41,12 +42,15 @@ class Package:
     ----------
     library : VMExecutable or Module
         The compiled or loaded code.
+    weights : sequence of tvm.runtime.Tensor
+        What ``main`` takes after the inputs.
     manifest : Manifest
         What it computes and where its schedules came from.
     """
 
-    def __init__(self, library: Any, manifest: Manifest) -> None:
+    def __init__(self, library: Any, weights: Sequence[Any], manifest: Manifest) -> None:
         self.manifest = manifest
+        self._weights = list(weights)
         self._library = library
         self._vm = relax.VirtualMachine(library, tvm.cpu())
         self._main = self._vm["main"]
@@ -86,7 +90,7 @@ class Package:
         InputError
             An input is missing, unknown, or of another shape or dtype.
         """
-        result = self._main(*self._tensors(inputs, fill))
+        result = self._main(*self._arguments(inputs, fill))
         tensors = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
         # The machine may reuse its memory for the next inference: the caller gets a copy.
         return {spec.name: np.array(as_numpy(t)) for spec, t in zip(self.outputs, tensors, strict=True)}
@@ -111,7 +115,7 @@ class Package:
             ``package, repeat, number, mean_s, median_s, max_s, min_s, std_s, threads``.
         """
         _check_counts(number, repeat)
-        tensors = self._tensors(inputs, fill)
+        tensors = self._arguments(inputs, fill)
         least_ms = 0.0 if number else 100.0
         seconds = measure(self._main, tensors, Timing(number, repeat, least_ms, limit_s=float("inf")))
         return {
@@ -137,7 +141,7 @@ class Package:
             Inferences of which the median is taken, after one that warms up.
         """
         _check_counts(1, repeat)
-        tensors = self._tensors(inputs, fill)
+        tensors = self._arguments(inputs, fill)
         self._main(*tensors)
         return profile(self._vm, tensors, self.choices, repeat)
 
@@ -152,19 +156,13 @@ class Package:
         path = require_writable(path)
         if not hasattr(self._library, "export_library"):
             raise InputError(f"{self.manifest.name} was loaded from a package file; copy that file")
-        write_package(path, self._library, self.manifest)
+        write_package(path, self._library, self._weights, self.manifest)
         return path
 
-    def _tensors(self, inputs: Inputs | None, fill: str) -> list[Any]:
-        if inputs is None:
-            return [as_tensor(array) for array in filled(self.inputs, fill)]
-        for name in inputs:
-            if name not in {spec.name for spec in self.inputs}:
-                raise unknown_name("input", name, (spec.name for spec in self.inputs))
-        missing = [spec.name for spec in self.inputs if spec.name not in inputs]
-        if missing:
-            raise InputError(f"the model needs all of its inputs: {', '.join(missing)} missing")
-        return [as_tensor(_checked(spec, inputs[spec.name])) for spec in self.inputs]
+    def _arguments(self, inputs: Inputs | None, fill: str) -> list[Any]:
+        """Return the arguments of ``main``: the inputs, checked or filled, and the weights."""
+        arrays = filled(self.inputs, fill) if inputs is None else _checked_inputs(self.inputs, inputs)
+        return [*(as_tensor(array) for array in arrays), *self._weights]
 
 
 def compile_model(
@@ -231,7 +229,8 @@ def build_package(model: Model, mod: Any, target: Any, choices: list[Choice]) ->
         tvm_version=TVM_VERSION,
         tunesmith_version=__version__,
     )
-    return Package(tvm.compile(mod, target=target), manifest)
+    code, weights = lift_weights(mod)
+    return Package(tvm.compile(code, target=target), weights, manifest)
 
 
 def filled(specs: tuple[ArgSpec, ...], fill: str = "random") -> list[np.ndarray]:
@@ -241,6 +240,18 @@ def filled(specs: tuple[ArgSpec, ...], fill: str = "random") -> list[np.ndarray]
     if fill == "random":
         return inputs_for(specs, seed=0)
     return [np.full(spec.shape, fill == "ones", np.dtype(spec.dtype)) for spec in specs]
+
+
+def _checked_inputs(specs: tuple[ArgSpec, ...], inputs: Inputs) -> list[np.ndarray]:
+    """Return the inputs in order, if they are all there and fit."""
+    names = [spec.name for spec in specs]
+    for name in inputs:
+        if name not in names:
+            raise unknown_name("input", name, names)
+    missing = [name for name in names if name not in inputs]
+    if missing:
+        raise InputError(f"the model needs all of its inputs: {', '.join(missing)} missing")
+    return [_checked(spec, inputs[spec.name]) for spec in specs]
 
 
 def _checked(spec: ArgSpec, array: Any) -> np.ndarray:

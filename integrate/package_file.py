@@ -1,4 +1,4 @@
-"""The file of a package: one uncompressed zip with the compiled library and its manifest.
+"""The file of a package: one uncompressed zip with the compiled library, its weights and its manifest.
 
 A zip has its directory at the end and a checksum for each member, so that a truncated or an altered file is
 found before anything in it is loaded.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from .manifest import Manifest, read_manifest
 
 _MANIFEST = "manifest.json"
 _LIBRARY = "net.so"
-_MEMBERS = {_MANIFEST, _LIBRARY}
+_WEIGHTS = "weights.params"
+_MEMBERS = {_MANIFEST, _LIBRARY, _WEIGHTS}
 
 
 def require_writable(path: str | Path) -> Path:
@@ -42,24 +44,28 @@ def require_writable(path: str | Path) -> Path:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another folder") from None
 
 
-def write_package(path: Path, executable: Any, manifest: Manifest) -> None:
+def write_package(path: Path, executable: Any, weights: Sequence[Any], manifest: Manifest) -> None:
     """Write a package beside its place and move it there, so that no half-written file is ever seen."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        library, archive = Path(folder, _LIBRARY), Path(folder, "package")
+        library, parameters, archive = (Path(folder, name) for name in (_LIBRARY, _WEIGHTS, "package"))
         executable.export_library(str(library))
+        tvm.runtime.save_param_dict_to_file({str(i): w for i, w in enumerate(weights)}, str(parameters))
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as package:
             package.writestr(_MANIFEST, manifest.to_json())
             package.write(library, _LIBRARY)
+            package.write(parameters, _WEIGHTS)
         os.replace(archive, path)
 
 
-def read_package(path: str | Path) -> tuple[Any, Manifest]:
+def read_package(path: str | Path) -> tuple[Any, list[Any], Manifest]:
     """Check a package and load its library.
 
     Returns
     -------
     tvm.runtime.Module
         The loaded library.
+    list of tvm.runtime.Tensor
+        The weights.
     Manifest
         What it says about itself.
 
@@ -78,14 +84,15 @@ def read_package(path: str | Path) -> tuple[Any, Manifest]:
         raise InputError(f"not a tunesmith package, or a damaged one: {path}: {error}") from None
 
 
-def _load(archive: zipfile.ZipFile, source: str) -> tuple[Any, Manifest]:
+def _load(archive: zipfile.ZipFile, source: str) -> tuple[Any, list[Any], Manifest]:
     names = archive.namelist()
     if set(names) != _MEMBERS or len(names) != len(_MEMBERS):
         strange = sorted(set(names) - _MEMBERS)
         found = f"it holds {strange[0]!r}" if strange else "it is incomplete"
         raise InputError(f"not a tunesmith package: {source}: {found}")
-    text = archive.read(_MANIFEST).decode("utf-8", errors="replace")
-    manifest = read_manifest(text, source)
+    manifest = read_manifest(archive.read(_MANIFEST).decode("utf-8", errors="replace"), source)
+    params = tvm.runtime.load_param_dict(bytearray(archive.read(_WEIGHTS)))
+    weights = [params[str(i)] for i in range(len(params))]
     with tempfile.TemporaryDirectory(prefix="tunesmith-") as folder:
         # The file may go once it is loaded: the library stays mapped.
-        return tvm.runtime.load_module(archive.extract(_LIBRARY, folder)), manifest
+        return tvm.runtime.load_module(archive.extract(_LIBRARY, folder)), weights, manifest
