@@ -1,1 +1,1 @@
-"""Placeholder until its owner writes it."""
+"""Schedules for CPUs: one operator family a file, and one for everything else."""

@@ -1,0 +1,55 @@
+"""Convolution as a matrix multiplication without a window matrix: rows are output pixels, columns are channels.
+
+The nest and its rewriting are in ``register_tile``: a tile is ``mr`` neighbouring pixels of one output line by
+``nr`` output channels, summed over the window and the input channels. Data is padded, or brought to channels
+last, in one parallel copy before the loops.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir
+
+from ..analysis import find_contraction
+from ..rule import ScheduleRule
+from ..space import KnobSpace
+from .register_tile import register_tile
+from .tile_space import TileChoice, tile_choice, tile_space
+
+
+def schedule_conv2d(sch: s_tir.Schedule, **knobs: int) -> None:
+    """Tile a convolution for the registers, in place. Knobs as in ``register_tile``."""
+    nest = find_contraction(sch.mod["main"])
+    assert nest is not None, "the rule's space says that there is one"
+    register_tile(sch, nest, **knobs)
+
+
+def conv2d_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the space of tiles, or None where the PrimFunc is no convolution with all channels summed."""
+    nest = find_contraction(func)
+    if nest is None or nest.plain:
+        return None
+    choice = tile_choice(nest, target)
+    return tile_space(choice, _default(choice))
+
+
+def _default(choice: TileChoice) -> dict[str, int]:
+    """Choose a tile without a search: a divisor of the output line that fills the registers.
+
+    A line that no such tile divides has its last tile cut short under a condition, so its tiles share it evenly.
+    """
+    nest, lanes = choice.nest, choice.lanes
+    most = choice.most_rows
+    divisors = [r for r in range(1, most + 1) if nest.row_extent % r == 0]
+    mr = divisors[-1] if 2 * divisors[-1] > most or divisors[-1] == nest.row_extent else choice.even_rows(most)
+    nr = choice.wide_vectors(mr) * lanes
+    return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr, nest.constant_weight)}
+
+
+CONV2D = ScheduleRule(
+    name="conv2d",
+    summary="register tile of output pixels by output channels over packed panels of the weight",
+    rewrite=schedule_conv2d,
+    open_space=conv2d_space,
+)

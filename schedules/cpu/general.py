@@ -1,0 +1,215 @@
+"""The schedule for everything that has none of its own: inline, fuse, spread over the threads, vectorize.
+
+Before::
+
+    for i, j: a[i, j] = f(x[i, j])
+    for i, j: b[i, j] = g(a[i, j])
+    for i, j, k: c[i, j] += h(b, i, j, k)
+
+After::
+
+    for i, j // lanes (fused, parallel):
+        for k:
+            for j % lanes (vectorized): c[i, j] += h(g(f(x)), i, j, k)
+
+- What is computed element by element is computed where it is used, unless it is dear and used more than once.
+- A sum along the contiguous axis is kept as ``lanes`` partial sums, since a float sum cannot be reordered by LLVM.
+- Each step is taken where the computation allows it, so the rule applies to every PrimFunc: what it cannot
+  improve it leaves as it is. An axis that no whole vectors divide is left to LLVM's loop vectorizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import s_tir
+
+from ...machine.facts import facts
+from ..analysis import (
+    block_names,
+    contiguous_reduction,
+    has_condition,
+    is_elementwise_after,
+    is_reduction,
+    output_blocks,
+    static_extents,
+    uses_calls,
+)
+from ..rule import ScheduleRule
+from ..space import Constraint, Knob, KnobSpace
+
+# Below this many operations, waking the other threads (about 5 us) costs more than they save.
+_LEAST_PARALLEL_WORK = 1 << 15
+
+
+def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int) -> None:
+    """Inline, fuse, parallelize and vectorize whatever can be, in place.
+
+    Parameters
+    ----------
+    sch : Schedule
+        A schedule of any PrimFunc.
+    lanes : int
+        Elements in a vector; 1 leaves vectors to LLVM.
+    parallel : int
+        1 spreads loops with enough work over the threads; 0 stays on one.
+    """
+    _inline_elementwise(sch)
+    for name in block_names(sch):
+        if not _is_simple(sch, name):
+            continue
+        if is_reduction(sch, name):
+            _schedule_reduction(sch, name, lanes, parallel)
+        elif not _is_placed(sch, name):
+            _schedule_elementwise(sch, name, lanes, parallel)
+
+
+def general_space(func: Any, target: Any) -> KnobSpace:
+    """Return vector widths and threading to choose from; every PrimFunc has this space."""
+    widest = facts(target).lanes(_output_dtype(func))
+    widths = tuple(sorted({1, max(1, widest // 2), widest, 2 * widest}))
+    return KnobSpace(
+        knobs=(
+            Knob("lanes", widths, "elements in a vector; 1 leaves vectors to LLVM"),
+            Knob("parallel", (0, 1), "1: loops with enough work run on all threads"),
+        ),
+        constraints=(Constraint("lanes is at least 1", lambda k: k["lanes"] >= 1),),
+        default={"lanes": widest, "parallel": 1},
+    )
+
+
+GENERAL = ScheduleRule(
+    name="general",
+    summary="inline, fuse, parallelize and vectorize: the schedule for everything else",
+    rewrite=schedule_general,
+    open_space=general_space,
+)
+
+
+def _output_dtype(func: Any) -> str:
+    return str(func.params[-1].ty.dtype) if hasattr(func.params[-1].ty, "dtype") else "float32"
+
+
+def _attempt(primitive: Callable[..., Any], *args: Any) -> bool:
+    """Apply a primitive where the computation allows it; a refused one changes nothing."""
+    try:
+        primitive(*args)
+    except s_tir.ScheduleError:
+        return False
+    return True
+
+
+def _inline_elementwise(sch: s_tir.Schedule) -> None:
+    """Compute elementwise blocks inside their readers, unless that repeats dear work or breaks up vectors."""
+    for name in block_names(sch):
+        if is_reduction(sch, name) or name in output_blocks(sch):
+            continue
+        readers = sch.get_consumers(sch.get_sblock(name))
+        reduced = [r for r in readers if is_reduction(sch, str(sch.get(r).name_hint))]
+        dear = uses_calls(sch, name) and len(readers) > 1
+        if not dear and not (reduced and has_condition(sch, name)):
+            _attempt(sch.compute_inline, sch.get_sblock(name))
+
+
+def _is_simple(sch: s_tir.Schedule, name: str) -> bool:
+    """Tell whether a block has one static loop for each of its axes, as an unscheduled one has."""
+    block = sch.get_sblock(name)
+    return len(sch.get_loops(block)) == len(sch.get(block).iter_vars) > 0
+
+
+def _is_placed(sch: s_tir.Schedule, name: str) -> bool:
+    """Tell whether a block was moved into another's loops."""
+    return any(int(sch.get(loop).kind) != 0 for loop in sch.get_loops(sch.get_sblock(name)))
+
+
+def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: int) -> None:
+    """Spread the outer loops over the threads, the innermost over vectors."""
+    loops = sch.get_loops(sch.get_sblock(name))
+    extents = static_extents(sch, name)
+    if extents is None:
+        _attempt(sch.parallel, loops[0])
+        return
+    outer, inner = list(loops[:-1]), loops[-1]
+    if lanes > 1 and extents[-1] % lanes == 0:
+        tiles, inner = sch.split(inner, [None, lanes])
+        outer.append(tiles)
+        sch.vectorize(inner)
+    elif len(loops) == 1:
+        outer, inner = [inner], None
+    _spread(sch, outer, _product(extents), parallel)
+
+
+def _schedule_reduction(sch: s_tir.Schedule, name: str, lanes: int, parallel: int) -> None:
+    """Spread the outputs over threads and vectors; sum inside, in registers."""
+    extents = static_extents(sch, name)
+    block = sch.get_sblock(name)
+    kinds = [int(v.iter_type) for v in sch.get(block).iter_vars]
+    loops = sch.get_loops(block)
+    spatial = [i for i, kind in enumerate(kinds) if kind == 0]
+    sums = [i for i, kind in enumerate(kinds) if kind == 2]
+    if extents is None or len(spatial) + len(sums) != len(kinds) or not spatial:
+        _attempt(sch.parallel, loops[0])
+        return
+    work = _product(extents)
+    if contiguous_reduction(sch, name):
+        if lanes > 1 and extents[sums[-1]] % lanes == 0 and extents[sums[-1]] > lanes:
+            _partial_sums(sch, name, [loops[i] for i in spatial], loops[sums[-1]], lanes, work, parallel)
+        else:
+            sch.reorder(*(loops[i] for i in spatial + sums))
+            _spread(sch, [loops[i] for i in spatial], work, parallel)
+        return
+    outer, inner = [loops[i] for i in spatial[:-1]], loops[spatial[-1]]
+    if lanes > 1 and extents[spatial[-1]] % lanes == 0:
+        tiles, inner = sch.split(inner, [None, lanes])
+        outer.append(tiles)
+        sch.vectorize(inner)
+    if not outer:
+        tiles, inner = sch.split(inner, [None, 1])
+        outer.append(tiles)
+    sch.reorder(*outer, *(loops[i] for i in sums), inner)
+    at = _spread(sch, outer, work, parallel)
+    _place_reader(sch, name, at)
+    _attempt(sch.decompose_reduction, block, loops[sums[0]])
+
+
+def _partial_sums(
+    sch: s_tir.Schedule, name: str, spatial: list[Any], contiguous: Any, lanes: int, work: int, parallel: int
+) -> None:
+    """Sum ``lanes`` interleaved parts as one vector, then the parts."""
+    _, lane = sch.split(contiguous, [None, lanes])
+    partial = sch.rfactor(lane, 0)
+    final = sch.get_sblock(name)
+    rows = sch.get_loops(final)[: len(spatial)]
+    at = _spread(sch, list(rows), work, parallel)
+    if _attempt(sch.compute_at, partial, at):
+        inner = sch.get_loops(partial)
+        lane_loop = next((loop for loop in inner if int(sch.get(loop).extent) == lanes), None)
+        if lane_loop is not None:
+            sums = [loop for loop in inner[inner.index(lane_loop) + 1 :]] if lane_loop in inner else []
+            if sums:
+                sch.reorder(*sums, lane_loop)
+                _attempt(sch.decompose_reduction, partial, sums[0])
+            _attempt(sch.vectorize, lane_loop)
+
+
+def _place_reader(sch: s_tir.Schedule, name: str, at: Any) -> None:
+    """Compute the one elementwise reader of a sum right after it, on the part just summed."""
+    readers = sch.get_consumers(sch.get_sblock(name))
+    if len(readers) == 1 and is_elementwise_after(sch, name, str(sch.get(readers[0]).name_hint)):
+        _attempt(sch.reverse_compute_at, readers[0], at)
+
+
+def _spread(sch: s_tir.Schedule, loops: list[Any], work: int, parallel: int) -> Any:
+    """Fuse loops and run them on all threads where that pays; return the fused loop."""
+    fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+    if parallel and work >= _LEAST_PARALLEL_WORK:
+        _attempt(sch.parallel, fused)
+    return fused
+
+
+def _product(extents: tuple[int, ...]) -> int:
+    total = 1
+    for extent in extents:
+        total *= extent
+    return total

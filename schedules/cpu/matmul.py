@@ -1,0 +1,59 @@
+"""Matrix multiplication and what is fused around it: matmul, linear_relu, a model's dense layers.
+
+The nest and its rewriting are in ``register_tile``. This file says when it applies, and with which tile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir
+
+from ..analysis import find_contraction
+from ..rule import ScheduleRule
+from ..space import KnobSpace
+from .register_tile import PACK_NOTHING, register_tile
+from .tile_space import TileChoice, reads_unpacked, tile_choice, tile_space
+
+
+def schedule_matmul(sch: s_tir.Schedule, **knobs: int) -> None:
+    """Tile a matrix multiplication for the registers, in place. Knobs as in ``register_tile``."""
+    nest = find_contraction(sch.mod["main"])
+    assert nest is not None, "the rule's space says that there is one"
+    register_tile(sch, nest, **knobs)
+
+
+def matmul_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the space of tiles, or None where the PrimFunc is no plain matrix multiplication."""
+    nest = find_contraction(func)
+    if nest is None or not nest.plain:
+        return None
+    choice = tile_choice(nest, target)
+    return tile_space(choice, _default(choice))
+
+
+def _default(choice: TileChoice) -> dict[str, int]:
+    """Choose a tile without a search.
+
+    Eight rows by two vectors: enough multiply-adds in flight, no more streams of data than L1 has ways. Few
+    rows make one tile, with more vectors; its weight is used once, so it is read where it lies if it can be.
+    """
+    nest, lanes = choice.nest, choice.lanes
+    few = nest.row_extent <= choice.most_rows
+    mr = nest.row_extent if few else choice.even_rows(min(choice.most_rows, 8))
+    vectors = choice.wide_vectors(mr)
+    pack = {}
+    if few:
+        whole = [v for v in range(vectors, 0, -1) if reads_unpacked(nest, v * lanes)]
+        if whole and not nest.constant_weight:
+            vectors, pack = whole[0], {"pack": PACK_NOTHING}
+    nr = vectors * lanes
+    return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr, nest.constant_weight), **pack}
+
+
+MATMUL = ScheduleRule(
+    name="matmul",
+    summary="register tile over packed panels of the weight: matrix multiplication and what is fused to it",
+    rewrite=schedule_matmul,
+    open_space=matmul_space,
+)

@@ -1,0 +1,185 @@
+"""The register-tiled, packed loop nest that matrix multiplication and convolution share.
+
+Before::
+
+    for row, column, k:  out[row, column] += data[row, k] * weight[k, column]
+
+After, with a tile of ``mr`` rows by ``nr`` columns held in registers over the whole sum::
+
+    for blocks of columns and rows, in parallel:
+        panel[column // nr, k, column % nr] = weight       # contiguous along the tile
+        for tiles of nr columns, tiles of mr rows:
+            acc[mr, nr] = 0
+            for k:
+                for mr rows (unrolled), nr columns (vectors):  acc += data[row, k] * panel[k, :]
+            out = epilogue(acc)
+
+A panel's values are read once a tile in one stream, and every load of data serves ``nr / lanes`` multiply-adds.
+The sum is not blocked: a panel streams from L2, which feeds the two or more vectors that a step needs.
+
+References
+----------
+Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008 (panels, register tile).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import s_tir
+
+from ..analysis import Contraction
+from ..transforms import inline_blocks, last_order, panel_order, parallel_copy, relayout_read, vectorize_last
+
+PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
+
+
+def register_tile(
+    sch: s_tir.Schedule,
+    nest: Contraction,
+    *,
+    lanes: int,
+    mr: int,
+    nr: int,
+    block_rows: int,
+    block_columns: int,
+    split_columns: int,
+    pack: int,
+) -> None:
+    """Rewrite a contraction in place.
+
+    Parameters
+    ----------
+    sch : Schedule
+        A schedule of the unscheduled PrimFunc that ``nest`` describes.
+    nest : Contraction
+        What ``find_contraction`` found.
+    lanes : int
+        Elements in a vector.
+    mr, nr : int
+        Rows and columns of the register tile; ``nr`` is a multiple of ``lanes``.
+    block_rows, block_columns : int
+        Register tiles in a block, in each direction.
+    split_columns : int
+        1: threads share the columns first; 0: the rows.
+    pack : int
+        ``PACK_NOTHING``: the weight is read where it lies; ``PACK_IN_BLOCK``: each block of columns packs its
+        own panels, hot in cache (the threads then share the columns); ``PACK_FIRST``: all panels are packed
+        before the loops, which costs nothing where the weight is constant.
+    """
+    tail = _inline_around(sch, nest)
+    _stage_data(sch, nest, lanes)
+    padded = _pad(sch, nest, mr, nr)
+    block = sch.get_sblock(nest.block)
+    panels = None if pack == PACK_NOTHING else _pack_weight(sch, nest, nr)
+    if tail is None:
+        tail = sch.get_consumers(block)[0] if padded else sch.cache_write(block, 0, "local")
+    elif padded:
+        sch.compute_inline(sch.get_consumers(block)[0])
+    sch.set_scope(block, 0, "local")
+
+    row_block, column_block, row_tile, sums = _tile_loops(sch, nest, lanes, mr, nr, block_rows, block_columns)
+    sch.reverse_compute_at(tail, row_tile)
+    vectorize_last(sch, tail, lanes)
+    if split_columns or pack == PACK_IN_BLOCK:
+        sch.reorder(column_block, row_block)
+    if pack == PACK_IN_BLOCK:
+        sch.compute_at(panels, column_block)
+        vectorize_last(sch, panels, lanes)
+        sch.parallel(column_block)
+    else:
+        sch.parallel(sch.fuse(*((column_block, row_block) if split_columns else (row_block, column_block))))
+        if panels is not None:
+            parallel_copy(sch, panels, lanes)
+    sch.decompose_reduction(block, sums)
+
+
+def _tile_loops(
+    sch: s_tir.Schedule,
+    nest: Contraction,
+    lanes: int,
+    mr: int,
+    nr: int,
+    block_rows: int,
+    block_columns: int,
+) -> tuple[Any, Any, Any, Any]:
+    """Split and order the loops; return those over row blocks, column blocks, row tiles and the first sum."""
+    loops = sch.get_loops(sch.get_sblock(nest.block))
+    tiles, row = sch.split(loops[nest.rows[-1]], [None, mr])
+    column_block, column_tile, vector, lane = sch.split(
+        loops[nest.column], [None, block_columns, nr // lanes, lanes]
+    )
+    outer = [loops[i] for i in nest.rows[:-1]]
+    sums = [loops[i] for i in nest.reductions]
+    sch.reorder(*outer, tiles, column_block, column_tile, *sums, row, vector, lane)
+    row_block, row_tile = sch.split(sch.fuse(*outer, tiles), [None, block_rows])
+    sch.reorder(row_block, column_block, column_tile, row_tile, *sums, row, vector, lane)
+    sch.unroll(row)
+    sch.unroll(vector)
+    sch.vectorize(lane)
+    return row_block, column_block, row_tile, sums[0]
+
+
+def _inline_around(sch: s_tir.Schedule, nest: Contraction) -> Any | None:
+    """Inline what comes before and after; return the block that writes the result, if it is another."""
+    inline_blocks(sch, [name for name in nest.prologue if name != nest.staged])
+    inline_blocks(sch, nest.epilogue[:-1])
+    return sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else None
+
+
+def _pad(sch: s_tir.Schedule, nest: Contraction, mr: int, nr: int) -> bool:
+    """Round the axes up to whole tiles, in zero-filled copies of the operands, so that no tile has a condition."""
+    pad_rows = nest.plain and nest.row_extent % mr != 0
+    pad_columns = nest.columns % nr != 0
+    if not pad_rows and not pad_columns:
+        return False
+    factors = [1] * len(nest.extents)
+    if pad_rows:
+        factors[nest.rows[-1]] = mr
+    if pad_columns:
+        factors[nest.column] = nr
+    block = sch.get_sblock(nest.block)
+    window = None if nest.plain else sch.reindex(block, ("read", nest.data))
+    sch.pad_einsum(block, factors)
+    if window is not None:
+        # pad_einsum wants plain indices; the window was made plain for it and is folded back.
+        sch.compute_inline(window)
+    if pad_rows:
+        copy = _producer_of(sch, block, nest.data)
+        parallel_copy(sch, copy, 1)
+    return True
+
+
+def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int) -> Any:
+    """Lay the weight out in panels of nr columns: (column // nr, reductions..., column % nr)."""
+    block = sch.get_sblock(nest.block)
+    if nest.columns % nr:
+        panels = _producer_of(sch, block, nest.weight)
+    else:
+        panels = sch.cache_read(block, nest.weight, "global")
+    others = [nest.weight_axes.index(axis) for axis in nest.reductions]
+    order = panel_order(len(nest.weight_axes), nest.weight_axes.index(nest.column), others, nr)
+    relayout_read(sch, block, nest.weight, panels, order)
+    if nest.constant_weight:
+        sch.annotate(panels, "meta_schedule.layout_rewrite_preproc", True)
+    return panels
+
+
+def _stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int) -> None:
+    """Copy the data where it is padded, or where its channels are not contiguous, with channels last."""
+    block = sch.get_sblock(nest.block)
+    strided = not nest.plain and nest.data_channel != nest.data_rank - 1
+    if nest.staged is None and not strided:
+        return
+    copy = sch.get_sblock(nest.staged) if nest.staged else sch.cache_read(block, nest.data, "global")
+    if strided:
+        relayout_read(sch, block, nest.data, copy, last_order(nest.data_rank, nest.data_channel))
+    parallel_copy(sch, copy, lanes)
+
+
+def _producer_of(sch: s_tir.Schedule, block: Any, read: int) -> Any:
+    name = sch.get(block).reads[read].source.name
+    for producer in sch.get_producers(block):
+        if sch.get(producer).writes[0].source.name == name:
+            return producer
+    raise ValueError(f"no block writes {name}")

@@ -1,0 +1,169 @@
+"""The knobs of the register-tiled nest, their candidates and constraints, and what defaults have in common.
+
+Everything follows from the target's vectors, registers and caches and from the extents of the nest; no
+number belongs to one machine or one shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from ...machine.facts import Facts, facts
+from ..analysis import Contraction
+from ..space import Constraint, Knob, Knobs, KnobSpace
+from .register_tile import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
+
+# A step of the sum needs one register for the broadcast of a data value.
+_BROADCAST_REGISTERS = 1
+
+# Multiply-adds that must be in flight to hide their latency: 4 or 5 cycles times 2 units.
+_FMAS_IN_FLIGHT = 8
+
+# Rows are read as separate streams; with more than an L1 cache has ways, rows a power of two apart evict each other.
+_ROW_STREAMS = 8
+
+_ROW_CANDIDATES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+_VECTOR_CANDIDATES = (1, 2, 3, 4, 6, 8)
+_BLOCK_CANDIDATES = (1, 2, 4, 7, 8, 14, 16, 28, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class TileChoice:
+    """What the choice of a tile depends on: a nest on a machine.
+
+    Parameters
+    ----------
+    nest : Contraction
+        The loops.
+    machine : Facts
+        The target's facts.
+    """
+
+    nest: Contraction
+    machine: Facts
+
+    @property
+    def lanes(self) -> int:
+        """Elements in a vector; fewer where there are fewer columns."""
+        columns = 1 << max(0, self.nest.columns - 1).bit_length()
+        return min(self.machine.lanes(self.nest.dtype), columns)
+
+    @property
+    def most_rows(self) -> int:
+        """The most rows of a tile two vectors wide that fit the registers."""
+        return self.fitting_rows(2)
+
+    def fitting_rows(self, vectors: int) -> int:
+        """Return the most rows that fit the registers beside the panel's vectors and a broadcast."""
+        free = self.machine.vector_registers - vectors - _BROADCAST_REGISTERS
+        return max(1, free // vectors)
+
+    def row_tiles(self, mr: int) -> int:
+        """Count the tiles over all row axes."""
+        return self.nest.outer_rows * ceil(self.nest.row_extent / mr)
+
+    def panels(self, nr: int) -> int:
+        """Count the panels of nr columns."""
+        return ceil(self.nest.columns / nr)
+
+    def even_rows(self, most: int) -> int:
+        """Return the rows of a tile that share an axis evenly in tiles of at most ``most`` rows."""
+        extent = self.nest.row_extent
+        return ceil(extent / ceil(extent / most))
+
+    def wide_vectors(self, mr: int) -> int:
+        """Return the vectors of a tile: two, more where few rows leave too few multiply-adds in flight."""
+        needed = max(2, ceil(_FMAS_IN_FLIGHT / mr))
+        fitting = next(v for v in range(needed, 0, -1) if v == 1 or mr <= self.fitting_rows(v))
+        return max(1, min(fitting, ceil(self.nest.columns / self.lanes)))
+
+    def blocks(self, mr: int, nr: int, pack_free: bool) -> dict[str, int]:
+        """Choose the blocks, who shares what, and where panels are packed.
+
+        Threads share the columns where the panels can be dealt out evenly: each then packs its own, and all read
+        the data. They share the rows otherwise. A block's panels and its rows of data each keep to half of L2.
+        """
+        nest, machine = self.nest, self.machine
+        panels, tiles = self.panels(nr), self.row_tiles(mr)
+        item = 4 if "32" in nest.dtype else 8
+        half = machine.l2_bytes // 2
+        by_columns = panels % machine.cores == 0 or panels >= 8 * machine.cores or tiles < machine.cores
+        shared = panels if by_columns else tiles
+        share = max(1, shared // machine.cores)
+        columns = max(1, min(half // (nest.depth * nr * item), share if by_columns else panels))
+        rows = max(1, min(half // (nest.depth * mr * item), tiles if by_columns else share))
+        columns = _dividing(columns, share) if by_columns else columns
+        rows = _dividing(rows, tiles if by_columns else share)
+        return {
+            "block_rows": rows,
+            "block_columns": columns,
+            "split_columns": int(by_columns),
+            "pack": PACK_FIRST if pack_free or not by_columns else PACK_IN_BLOCK,
+        }
+
+
+def tile_choice(nest: Contraction, target: Any) -> TileChoice:
+    """Bring a nest and the facts of a target together."""
+    return TileChoice(nest, facts(target))
+
+
+def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
+    """Return every tile and blocking worth trying around a default."""
+    nest, lanes = choice.nest, default["lanes"]
+    widest = ceil(nest.columns / lanes) * lanes
+    registers = choice.machine.vector_registers
+    rows = tuple(r for r in _ROW_CANDIDATES if r <= nest.row_extent)
+    columns = tuple(v * lanes for v in _VECTOR_CANDIDATES if v * lanes <= widest)
+    knobs = (
+        Knob("lanes", (lanes,), "elements in a vector"),
+        Knob("mr", _with(rows, default["mr"]), "rows of the register tile"),
+        Knob("nr", _with(columns, default["nr"]), "columns of the register tile"),
+        Knob("block_rows", _with(_up_to(choice.row_tiles(1)), default["block_rows"]), "row tiles in a block"),
+        Knob("block_columns", _with(_up_to(choice.panels(lanes)), default["block_columns"]), "panels in a block"),
+        Knob("split_columns", (0, 1), "1: threads share columns first; 0: rows"),
+        Knob("pack", (PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST), "weight: 0 as it lies, 1 packed by block, 2 first"),
+    )
+    constraints = (
+        Constraint("lanes, mr, nr, block_rows and block_columns are at least 1", _positive),
+        Constraint("lanes must divide nr", lambda k: k["nr"] % k["lanes"] == 0),
+        Constraint(
+            f"(mr + 1) * nr / lanes accumulators and weights and a broadcast fit {registers} registers",
+            lambda k: (k["mr"] + 1) * (k["nr"] // k["lanes"]) + _BROADCAST_REGISTERS <= registers,
+        ),
+        Constraint("mr is at most the row axis", lambda k: k["mr"] <= nest.row_extent),
+        Constraint("nr is at most the column axis, rounded up to a vector", lambda k: k["nr"] <= widest),
+        Constraint("block_rows is at most the row tiles", lambda k: k["block_rows"] <= choice.row_tiles(k["mr"])),
+        Constraint("block_columns is at most the panels", lambda k: k["block_columns"] <= choice.panels(k["nr"])),
+        Constraint(
+            "pack=1 needs split_columns=1", lambda k: k["pack"] != PACK_IN_BLOCK or k["split_columns"] == 1
+        ),
+        Constraint(
+            f"pack=0 needs nr to divide the columns ({nest.columns}) and columns that are contiguous",
+            lambda k: k["pack"] != PACK_NOTHING or reads_unpacked(nest, k["nr"]),
+        ),
+    )
+    return KnobSpace(knobs, constraints, default)
+
+
+def reads_unpacked(nest: Contraction, nr: int) -> bool:
+    """Tell whether whole vectors of the weight can be read where it lies."""
+    return nest.weight_axes[-1] == nest.column and nest.columns % nr == 0
+
+
+def _positive(knobs: Knobs) -> bool:
+    return all(knobs[name] >= 1 for name in ("lanes", "mr", "nr", "block_rows", "block_columns"))
+
+
+def _up_to(most: int) -> tuple[int, ...]:
+    return tuple(c for c in _BLOCK_CANDIDATES if c <= most)
+
+
+def _with(values: tuple[int, ...], default: int) -> tuple[int, ...]:
+    return tuple(sorted({*values, default}))
+
+
+def _dividing(most: int, whole: int) -> int:
+    """Return the largest divisor of ``whole`` that is at most ``most``."""
+    return next(d for d in range(min(most, whole), 0, -1) if whole % d == 0)

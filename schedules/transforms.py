@@ -1,0 +1,70 @@
+"""Rewritings that several schedules share. Each changes a schedule in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tvm import s_tir
+from tvm.tirx import IndexMap
+
+def inline_blocks(sch: s_tir.Schedule, names: Iterable[str]) -> None:
+    """Compute each named block inside the blocks that read it."""
+    for name in names:
+        sch.compute_inline(sch.get_sblock(name))
+
+
+def relayout_read(sch: s_tir.Schedule, block: Any, read: int, producer: Any, order: IndexMap) -> None:
+    """Change the layout of a buffer between its producer and its reader, and the producer's loops with it.
+
+    Parameters
+    ----------
+    sch : Schedule
+        The schedule.
+    block : SBlockRV
+        The reader.
+    read : int
+        Which of its reads.
+    producer : SBlockRV
+        The block that writes the buffer, with one loop for each of its dimensions.
+    order : IndexMap
+        From old to new indices.
+    """
+    sch.transform_layout(block, ("read", read), order)
+    sch.transform_block_layout(producer, order)
+
+
+def panel_order(rank: int, column: int, others: Sequence[int], nr: int) -> IndexMap:
+    """Return the index map from a weight's indices to (column // nr, others..., column % nr)."""
+
+    def order(*index: Any) -> tuple[Any, ...]:
+        return (index[column] // nr, *(index[i] for i in others), index[column] % nr)
+
+    return IndexMap.from_func(order, ndim=rank, index_dtype="int64")
+
+
+def last_order(rank: int, last: int) -> IndexMap:
+    """Return the index map that moves one dimension to the end."""
+
+    def order(*index: Any) -> tuple[Any, ...]:
+        return (*index[:last], *index[last + 1 :], index[last])
+
+    return IndexMap.from_func(order, ndim=rank, index_dtype="int64")
+
+
+def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
+    """Vectorize the innermost loop of a block by ``lanes`` where it has whole vectors, else as it is."""
+    loop = sch.get_loops(block)[-1]
+    extent = int(sch.get(loop).extent)
+    if extent > lanes and extent % lanes == 0:
+        _, loop = sch.split(loop, [None, lanes])
+    if extent > 1:
+        sch.vectorize(loop)
+
+
+def parallel_copy(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
+    """Run a copy on all threads over its outer loops, its innermost loop as vectors."""
+    loops = sch.get_loops(block)
+    if len(loops) > 1:
+        vectorize_last(sch, block, lanes)
+        sch.parallel(sch.fuse(*loops[:-1]) if len(loops) > 2 else loops[0])
