@@ -1,1 +1,1 @@
-"""Placeholder until its owner writes it."""
+"""Into models: import, extract workloads, apply records, compile, package, run, profile, compare."""

@@ -1,4 +1,4 @@
-"""Constants computed once: everything in a model that depends on its weights alone is evaluated at compile time."""
+"""Constants: what depends on a model's weights alone is computed once, at compile time."""
 
 from __future__ import annotations
 

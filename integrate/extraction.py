@@ -60,7 +60,8 @@ def extract_workloads(model: Model, target: Any = "host") -> list[ModelWorkload]
     times = {key: sum(calls[name] for name in names) for key, names in groups.items()}
     total = sum(workloads[key].flops * times[key] for key in groups) or 1
     found = [
-        ModelWorkload(w, tuple(groups[key]), times[key], w.flops * times[key] / total) for key, w in workloads.items()
+        ModelWorkload(w, tuple(groups[key]), times[key], w.flops * times[key] / total)
+        for key, w in workloads.items()
     ]
     return sorted(found, key=lambda w: (-w.share, w.workload.name))
 

@@ -15,7 +15,7 @@ from .cost import count_flops
 CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
 WEIGHTS = "layout_free_buffers"
-"""TVM's attribute for the positions of arguments whose layout a schedule may choose, because they never change."""
+"""TVM's attribute for the positions of arguments that never change: a schedule may choose their layout."""
 
 
 def dataflow_bindings(main: Any) -> list[Any]:
@@ -38,7 +38,7 @@ def prim_func_calls(mod: Any) -> Iterator[tuple[str, list[Any]]]:
 
 
 def is_workload(func: Any) -> bool:
-    """Tell whether a PrimFunc has only tensors of static shape as arguments, and writes the last one alone."""
+    """Tell whether a PrimFunc has only tensors of static shape as arguments and writes only the last."""
     shapes = [getattr(param, "shape", None) for param in func.params]
     if not all(s is not None and all(isinstance(d, tvm.tirx.IntImm) for d in s) for s in shapes):
         return False

@@ -1,4 +1,4 @@
-"""The manifest of a package: what it computes, what it was built for and with, and where each schedule came from."""
+"""The manifest of a package: what it computes, what it was built for, and where its schedules came from."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def read_manifest(text: str, source: str) -> Manifest:
     version = fields.pop("format_version", None)
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise InputError(
-            f"{source} has package format {version}, this tunesmith reads up to {FORMAT_VERSION}; update tunesmith"
+            f"{source} has package format {version}, this tunesmith reads up to {FORMAT_VERSION}; "
+            "update tunesmith"
         )
     try:
         manifest = _manifest(fields)
@@ -107,7 +108,8 @@ def _require_runnable(manifest: Manifest, source: str) -> None:
     """Refuse what would crash: another TVM's bytecode, or instructions that this CPU lacks."""
     if manifest.tvm_version != TVM_VERSION:
         raise InputError(
-            f"{source} was built with TVM {manifest.tvm_version}, this is {TVM_VERSION}; build the package again"
+            f"{source} was built with TVM {manifest.tvm_version}, this is {TVM_VERSION}; "
+            "build the package again"
         )
     wanted, here = Target(manifest.target), host_target()
     if wanted.kind.name != here.kind.name or _architecture(wanted) != _architecture(here):
@@ -115,7 +117,9 @@ def _require_runnable(manifest: Manifest, source: str) -> None:
     missing = _features(wanted) - _features(here)
     if missing:
         cpu = wanted.attrs.get("mcpu", "another CPU")
-        raise InputError(f"{source} was built for {cpu}; this CPU lacks {', '.join(sorted(missing))}; build it here")
+        raise InputError(
+            f"{source} was built for {cpu}; this CPU lacks {', '.join(sorted(missing))}; build it here"
+        )
 
 
 def _architecture(target: Any) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,17 +10,11 @@ import tvm
 from tvm import relax
 
 from ..kernels.operator import ArgSpec
-from ..machine.errors import InputError, unknown_name
+from ..machine.errors import InputError
 from ..machine.target import target_text
-from .onnx_import import Dims, declared_inputs, import_onnx, read_onnx
+from .onnx_import import declared_inputs, import_onnx, read_onnx
 from .preparation import prepare
-
-Shapes = Mapping[str, tuple[int, ...]]
-"""The shape of each input by its name."""
-
-# What an unknown dimension is bound to in the text of an error, as an example.
-_EXAMPLE_EXTENT = 1
-_ONE_SHAPE = re.compile(r"([^\s:]\S*?)\s*:\s*\[([^\]]*)\]\s*,?\s*")
+from .shapes import Shapes, bound_shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +72,9 @@ def load_model(source: str | Path | Any, input_shapes: Shapes | None = None) -> 
 
 def _from_module(mod: Any, given: Shapes) -> Model:
     """Bind the parameters and dimensions of a Relax module."""
-    if "main" not in [var.name_hint for var in mod.get_global_vars()] or not isinstance(mod["main"], relax.Function):
+    if "main" not in [var.name_hint for var in mod.get_global_vars()] or not isinstance(
+        mod["main"], relax.Function
+    ):
         raise InputError("a Relax module needs a function 'main'; rename the one to be compiled")
     mod, params = relax.frontend.detach_params(mod)
     if params.get("main"):
@@ -97,7 +91,9 @@ def _from_module(mod: Any, given: Shapes) -> Model:
 
 def _declared(variable: Any) -> tuple[int | str, ...]:
     if not isinstance(variable.ty, relax.TensorType) or variable.ty.shape is None:
-        raise InputError(f"input {variable.name_hint!r} is no tensor of known rank: {variable.ty}; bind or annotate it")
+        raise InputError(
+            f"input {variable.name_hint!r} is no tensor of known rank: {variable.ty}; bind or annotate it"
+        )
     return tuple(int(d) if isinstance(d, tvm.tirx.IntImm) else str(d) for d in variable.ty.shape)
 
 
@@ -112,66 +108,7 @@ def _described(name: str, mod: Any, names: tuple[str, ...]) -> Model:
 def _spec(name: str, ty: Any) -> ArgSpec:
     dims = getattr(ty, "shape", None)
     if dims is None or not all(isinstance(d, tvm.tirx.IntImm) for d in dims):
-        raise InputError(f"{name} has a shape that depends on the data: {ty}; tunesmith compiles static shapes")
+        raise InputError(
+            f"{name} has a shape that depends on the data: {ty}; tunesmith compiles static shapes"
+        )
     return ArgSpec(name, tuple(int(d) for d in dims), str(ty.dtype))
-
-
-def bound_shapes(declared: Dims, given: Shapes) -> dict[str, tuple[int, ...]]:
-    """Bind every symbolic dimension: from the given shapes, also where another input has the same dimension.
-
-    Raises
-    ------
-    InputError
-        A shape is given for an unknown input or contradicts the model, or a dimension stays unbound.
-    """
-    extents: dict[str, int] = {}
-    for name, shape in given.items():
-        if name not in declared:
-            raise unknown_name("input", name, declared)
-        _check_fits(name, declared[name], shape, extents)
-    bound = {name: given.get(name) or _substituted(dims, extents) for name, dims in declared.items()}
-    unbound = [f"{d!r} of input {name!r}" for name, dims in bound.items() for d in dims if isinstance(d, str)]
-    if unbound:
-        text = " ".join(f"{n}:{_example(dims)}" for n, dims in bound.items() if any(isinstance(d, str) for d in dims))
-        raise InputError(f'symbolic dimension {", ".join(unbound)} is not bound; give --input-shapes "{text}"')
-    return {name: tuple(int(d) for d in dims) for name, dims in bound.items()}
-
-
-def _check_fits(name: str, dims: tuple[int | str, ...], shape: tuple[int, ...], extents: dict[str, int]) -> None:
-    """Compare a given shape with the declared one and note what its named dimensions are bound to."""
-    fits = len(dims) == len(shape)
-    for dim, extent in zip(dims, shape, strict=False):
-        named = isinstance(dim, str) and dim != "?"
-        fits = fits and (extents.setdefault(str(dim), extent) if named else dim) in (extent, "?")
-    if not fits:
-        wanted = ",".join(str(extents.get(str(d), d)) for d in dims)
-        raise InputError(f"input {name!r} has the shape [{wanted}] in this model, not {list(shape)}")
-
-
-def _substituted(dims: tuple[int | str, ...], extents: Mapping[str, int]) -> tuple[int | str, ...]:
-    return tuple(extents.get(d, d) if isinstance(d, str) else d for d in dims)
-
-
-def _example(dims: tuple[int | str, ...]) -> str:
-    return "[" + ",".join(str(_EXAMPLE_EXTENT if isinstance(d, str) else d) for d in dims) + "]"
-
-
-def parse_input_shapes(text: str) -> dict[str, tuple[int, ...]]:
-    """Read ``"a:[1,3,224,224] b:[1,2]"``.
-
-    Raises
-    ------
-    InputError
-        The text has another form, or an extent is no positive integer.
-    """
-    found = list(_ONE_SHAPE.finditer(text.strip()))
-    if not found or "".join(m.group(0) for m in found) != text.strip():
-        raise InputError(f'input shapes are written "name:[1,3,224,224] other:[1,2]": {text!r}')
-    return {m.group(1): _extents(m.group(1), m.group(2)) for m in found}
-
-
-def _extents(name: str, text: str) -> tuple[int, ...]:
-    words = [w.strip() for w in text.split(",")] if text.strip() else []
-    if not all(w.isdecimal() and int(w) > 0 for w in words):
-        raise InputError(f"extents are positive integers: {name}:[{text}]")
-    return tuple(int(w) for w in words)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -14,9 +13,7 @@ import tvm
 from tvm.relax.frontend.onnx import from_onnx
 
 from ..machine.errors import InputError
-
-Dims = Mapping[str, tuple[int | str, ...]]
-"""Declared input shapes: a number where the dimension is fixed, its name where it is symbolic."""
+from .shapes import Dims, Shapes
 
 _UNSUPPORTED = "not supported for frontend ONNX: "
 
@@ -40,7 +37,7 @@ def read_onnx(path: Path) -> Any:
     return proto
 
 
-def declared_inputs(proto: Any) -> dict[str, tuple[int | str, ...]]:
+def declared_inputs(proto: Any) -> Dims:
     """Return the inputs that a caller must give, with their shapes; weights are left out."""
     weights = {tensor.name for tensor in proto.graph.initializer}
     given = (value for value in proto.graph.input if value.name not in weights)
@@ -54,7 +51,7 @@ def _dims(value: Any) -> tuple[int | str, ...]:
     return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in dims)
 
 
-def import_onnx(proto: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+def import_onnx(proto: Any, shapes: Shapes) -> Any:
     """Import a model with its weights as constants and its inputs of the given shapes.
 
     Raises
@@ -71,7 +68,9 @@ def import_onnx(proto: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
         raise InputError(_explanation(str(error), proto)) from error
     except Exception as error:  # an importer's converters fail in ways of their own
         where = noise.getvalue().partition(", with inputs")[0].strip()
-        raise InputError(f"TVM cannot import this ONNX model: {where or 'import'}: {_first_line(error)}") from error
+        raise InputError(
+            f"TVM cannot import this ONNX model: {where or 'import'}: {_first_line(error)}"
+        ) from error
 
 
 def _explanation(message: str, proto: Any) -> str:

@@ -130,7 +130,9 @@ class Package:
             "threads": tvm.runtime.num_threads(),
         }
 
-    def profile(self, inputs: Inputs | None = None, *, repeat: int = 10, fill: str = "random") -> list[ProfileRow]:
+    def profile(
+        self, inputs: Inputs | None = None, *, repeat: int = 10, fill: str = "random"
+    ) -> list[ProfileRow]:
         """Return the time of each function in one inference, the longest first.
 
         Parameters

@@ -75,7 +75,7 @@ _PIPELINE = tvm.transform.Sequential(
         transform.DecomposeOpsForInference(),
         transform.CanonicalizeBindings(),
         FoldConstants(),
-        # Layouts: channels last inside, with changes of layout at the edges only; those of weights are folded.
+        # Layouts: channels last inside, with layout changes at the edges only; those of weights are folded.
         transform.ConvertLayout(LAYOUTS),
         transform.EliminateCommonSubexpr(),
         FoldConstants(),

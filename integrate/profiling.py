@@ -18,7 +18,7 @@ RUNTIME = "(runtime)"
 _PREPACKED = "_prepacked"
 
 ProfileRow = dict[str, Any]
-"""``function, calls, seconds, share, gflops, roofline_fraction, origin, schedule``; seconds of one inference."""
+"""``function, calls, seconds (of one inference), share, gflops, roofline_fraction, origin, schedule``."""
 
 
 def profile(vm: Any, tensors: Sequence[Any], choices: Sequence[Choice], repeat: int) -> list[ProfileRow]:
