@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from multiprocessing.connection import wait
 
 import cloudpickle
@@ -82,8 +84,15 @@ class Builder:
 
 
 def portable_rule(rule: ScheduleRule) -> str | bytes:
-    """Return a rule in a form that a worker can get it from: its name, or itself pickled with its functions."""
-    if schedules.RULES.get(rule.name) is rule:
+    """Return a rule in a form that a worker can make it of: its name, or itself pickled with its code."""
+    if schedules.schedule_rules().get(rule.name) is rule:
         return rule.name
-    # A rule from a script or a file of one's own: its module may not be importable elsewhere.
-    return cloudpickle.dumps(rule)
+    # Functions from a script or a file of one's own: their module may not be importable elsewhere.
+    modules = [sys.modules[f.__module__] for f in (rule.rewrite, rule.open_space)]
+    own = {m for m in modules if m.__name__ != "__main__" and not m.__name__.startswith("tunesmith.")}
+    with ExitStack() as stack:
+        for module in own:
+            cloudpickle.register_pickle_by_value(module)
+            stack.callback(cloudpickle.unregister_pickle_by_value, module)
+        pickled: bytes = cloudpickle.dumps(rule)
+    return pickled

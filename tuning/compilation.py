@@ -106,7 +106,7 @@ def scheduled_from_record(record: Record, func: Any, target: Any) -> Any:
     InputError
         The record holds no schedule, or it does not fit the function.
     """
-    rule = schedules.RULES.get(record.space)
+    rule = schedules.schedule_rules().get(record.space)
     if record.knobs is not None and rule is not None:
         schedule = rule.scheduled(func, target, record.knobs)
         if schedule is None:
@@ -122,7 +122,9 @@ def scheduled_from_record(record: Record, func: Any, target: Any) -> Any:
 
 
 def replay_trace(trace: str, func: Any) -> Any:
-    """Apply a trace stored as JSON to a PrimFunc; its instructions are looked up by name, none is executed as code.
+    """Apply a trace stored as JSON to a PrimFunc.
+
+    Its instructions are looked up by name; nothing in it is executed as code.
 
     Raises
     ------

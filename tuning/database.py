@@ -28,12 +28,12 @@ BUSY_TIMEOUT_MS = 30_000
 _SCHEMA = """
 CREATE TABLE workloads (hash TEXT PRIMARY KEY, ir TEXT NOT NULL);
 CREATE TABLE records (
-    id TEXT PRIMARY KEY, created TEXT NOT NULL, operator TEXT NOT NULL, shape TEXT NOT NULL, dtype TEXT NOT NULL,
-    workload_hash TEXT NOT NULL REFERENCES workloads (hash), target TEXT NOT NULL,
-    machine_fingerprint TEXT NOT NULL, space TEXT NOT NULL, strategy TEXT NOT NULL, seed INTEGER NOT NULL,
-    knobs TEXT, trace TEXT, status TEXT NOT NULL, verified INTEGER NOT NULL, max_error REAL,
-    run_secs TEXT NOT NULL, build_s REAL, message TEXT NOT NULL, tvm_version TEXT NOT NULL,
-    tunesmith_version TEXT NOT NULL, confirmed_secs TEXT NOT NULL);
+    id TEXT PRIMARY KEY, created TEXT NOT NULL, operator TEXT NOT NULL,
+    shape TEXT NOT NULL, dtype TEXT NOT NULL, workload_hash TEXT NOT NULL REFERENCES workloads (hash),
+    target TEXT NOT NULL, machine_fingerprint TEXT NOT NULL, space TEXT NOT NULL, strategy TEXT NOT NULL,
+    seed INTEGER NOT NULL, knobs TEXT, trace TEXT, status TEXT NOT NULL,
+    verified INTEGER NOT NULL, max_error REAL, run_secs TEXT NOT NULL, build_s REAL,
+    message TEXT NOT NULL, tvm_version TEXT NOT NULL, tunesmith_version TEXT NOT NULL, confirmed_secs TEXT NOT NULL);
 CREATE INDEX records_by_workload ON records (workload_hash, target, space);
 """
 _COLUMNS = tuple(f.name for f in fields(Record) if f.name != "workload_ir")
@@ -108,10 +108,8 @@ class Database:
                 "INSERT OR IGNORE INTO workloads (hash, ir) VALUES (?, ?)",
                 (record.workload_hash, record.workload_ir),
             )
-            connection.execute(
-                f"INSERT INTO records ({', '.join(_COLUMNS)}) VALUES ({', '.join(':' + c for c in _COLUMNS)})",
-                row,
-            )
+            values = ", ".join(f":{name}" for name in _COLUMNS)
+            connection.execute(f"INSERT INTO records ({', '.join(_COLUMNS)}) VALUES ({values})", row)
 
     def confirm(self, workload_hash: str, target: str, seconds: Mapping[str, tuple[float, ...]]) -> None:
         """Store the comparison that ends a tuning: seconds of each finalist, by record id.
@@ -139,9 +137,10 @@ class Database:
         return self._query(f"{'WHERE ' + where if where else ''} ORDER BY r.rowid", given)
 
     def best(self, workload_hash: str, target: str) -> Record | None:
-        """Return the record to apply to a workload on a target: verified, confirmed before others, fastest."""
+        """Return the verified record to apply to a workload on a target, by `Record.rank`."""
         found = self._query(
-            "WHERE r.workload_hash = :workload_hash AND r.target = :target AND r.status = 'ok' AND r.verified",
+            "WHERE r.workload_hash = :workload_hash AND r.target = :target "
+            "AND r.status = 'ok' AND r.verified",
             {"workload_hash": workload_hash, "target": target},
         )
         return min((r for r in found if r.usable), key=lambda r: r.rank, default=None)
@@ -183,7 +182,7 @@ class Database:
         return str(row[0])
 
     def as_meta_schedule(self, target: Any) -> Any:
-        """Return the verified records of one target as a MetaSchedule database: ``with db.as_meta_schedule(t):``."""
+        """Return the verified records of one target as a MetaSchedule database."""
         from .meta_database import MetaScheduleDatabase
 
         return MetaScheduleDatabase(self, target)
@@ -218,8 +217,8 @@ class Database:
             version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
             raise InputError(
-                f"{self.path} was written by a newer tunesmith (database version {version}, this one reads up to "
-                f"{SCHEMA_VERSION}); upgrade tunesmith: the file was left as it is"
+                f"{self.path} was written by a newer tunesmith (database version {version}, this one reads "
+                f"up to {SCHEMA_VERSION}); upgrade tunesmith: the file was left as it is"
             )
         if version == 0:
             self._create_tables()
@@ -265,8 +264,8 @@ class Database:
             yield
         except sqlite3.Error as error:
             raise InputError(
-                f"the database {self.path} cannot be used: {error}; check the file's rights, the free disk space, "
-                "and whether another process holds it"
+                f"the database {self.path} cannot be used: {error}; check the file's rights, the free disk "
+                "space, and whether another process holds it"
             ) from error
 
 

@@ -129,7 +129,7 @@ def _schedule(job: BuildJob, func: Any, target: Any) -> Any:
 
 @lru_cache(maxsize=4)
 def _rule(rule: str | bytes) -> ScheduleRule:
-    found: ScheduleRule = schedules.RULES[rule] if isinstance(rule, str) else cloudpickle.loads(rule)
+    found: ScheduleRule = schedules.rule(rule) if isinstance(rule, str) else cloudpickle.loads(rule)
     return found
 
 

@@ -1,0 +1,288 @@
+"""One workload's tuning: ask, build, run, verify, record, tell; and the comparison at the end."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+
+from ..kernels.operator import Workload
+from ..machine.facts import machine_fingerprint
+from ..machine.peaks import measured_peaks
+from ..machine.target import target_text
+from .builder import portable_rule
+from .candidate import Candidate
+from .cases import prepare_cases
+from .confirmation import confirm, trial_seconds
+from .database import Database
+from .measurement import Timing
+from .progress import Ended, Progress, Started, TrialEnded, quiet
+from .record import Record, Status
+from .runner import device_lock
+from .search import Search, make_strategy
+from .tasks import BuildJob, Built, Ran
+from .trial import TrialOrigin
+from .workbench import Workbench
+
+# How many of a search's best take part in the comparison at the end.
+_FINALISTS = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a tuning was asked for; see `tune`."""
+
+    target: Any
+    trials: int
+    strategy: str
+    cost_model: str | None
+    seed: int
+    early_stopping: int | None
+    deadline: float
+    timing: Timing
+    give_up_factor: float
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What a tuning came to.
+
+    Parameters
+    ----------
+    workload : Workload
+        What was tuned.
+    best : Record or None
+        The record that `Database.best` returns from now on.
+    default : Record or None
+        The default schedule's record.
+    counts : mapping
+        How many trials of this session ended in which status.
+    trials : int
+        Trials of this space in the database.
+    stopped_by : str
+        ``trials``, ``exhausted``, ``early_stopping``, ``time_budget`` or ``interrupted``.
+    seconds : mapping
+        Where the time went: search, build, run, confirm, other.
+    """
+
+    workload: Workload
+    best: Record | None
+    default: Record | None
+    counts: dict[Status, int]
+    trials: int
+    stopped_by: str
+    seconds: dict[str, float]
+
+
+class Session:
+    """The tuning of one workload.
+
+    Parameters
+    ----------
+    workload : Workload
+        What is tuned.
+    search : Search
+        Its space and default.
+    database : Database
+        Where records go.
+    bench : Workbench
+        Where candidates are built and run.
+    options : Options
+        The rest.
+    """
+
+    def __init__(
+        self, workload: Workload, search: Search, database: Database, bench: Workbench, options: Options
+    ) -> None:
+        self._workload, self._search, self._database = workload, search, database
+        self._bench, self._options = bench, options
+        self._target = target_text(options.target)
+        self._func_ir = tvm.ir.save_json(workload.func)
+        self._rule = None if search.rule is None else portable_rule(search.rule)
+        self._default_rule = portable_rule(search.default_rule)
+        self._start = time.monotonic()
+        self._seconds = dict.fromkeys(("search", "build", "run", "confirm"), 0.0)
+        self._counts: Counter[Status] = Counter()
+        self._records: list[Record] = []
+        self._default: Record | None = None
+        self._new = 0
+        self._without_gain = 0
+
+    def run(self) -> TuneResult:
+        """Search until something says stop, then let the best prove itself against the default."""
+        try:
+            self._prepare()
+            stopped_by = self._search_on()
+            with self._timed("confirm"):
+                self._confirm()
+        except KeyboardInterrupt:
+            stopped_by = "interrupted"
+        return self._result(stopped_by)
+
+    def _prepare(self) -> None:
+        """Take up what the database holds, and make the test cases."""
+        found = self._database.records(self._workload.hash, self._target)
+        self._records = [r for r in found if r.space == self._search.name]
+        self._default = next((r for r in found if self._search.is_default(r) and r.usable), None)
+        points = None if self._search.knobs is None else len(self._search.knobs)
+        options = self._options
+        options.progress(
+            Started(
+                self._workload,
+                self._search.name,
+                options.strategy,
+                points,
+                options.trials,
+                min(len(self._records), options.trials),
+            )
+        )
+        self._cases = prepare_cases(self._workload, f"{self._bench.folder}/{self._workload.hash}")
+
+    def _search_on(self) -> str:
+        """Measure the default first, then what the strategy asks for; say what ended it."""
+        search, options = self._search, self._options
+        with self._timed("search"):
+            strategy = make_strategy(
+                search, options.strategy, self._workload, options.target, options.seed, options.cost_model
+            )
+            for record in self._records:
+                strategy.tell(search.candidate(record), record)
+        if self._default is None and not any(search.is_default(r) for r in self._records):
+            self._default = self._trials([search.default], self._default_rule, search.default_rule.name)[0]
+            if search.knobs is not None:
+                strategy.tell(search.default, self._default)
+        while (reason := self._stop_reason()) is None:
+            with self._timed("search"):
+                candidates = strategy.ask(min(strategy.batch, options.trials - len(self._records)))
+            if not candidates:
+                return "exhausted"
+            records = self._trials(candidates, self._rule, search.name)
+            with self._timed("search"):
+                for candidate, record in zip(candidates, records, strict=False):
+                    strategy.tell(candidate, record)
+        return reason
+
+    def _stop_reason(self) -> str | None:
+        if len(self._records) >= self._options.trials:
+            return "trials"
+        if time.monotonic() >= self._options.deadline:
+            return "time_budget"
+        if self._options.early_stopping is not None and self._without_gain >= self._options.early_stopping:
+            return "early_stopping"
+        return None
+
+    def _trials(self, candidates: Sequence[Candidate], rule: str | bytes | None, space: str) -> list[Record]:
+        """Build candidates side by side, then run them one after another; each ends in a record."""
+        records: list[Record] = []
+        origin = TrialOrigin(
+            self._workload, self._func_ir, self._target, space, self._options.strategy, self._options.seed
+        )
+        with self._timed("build"):
+            jobs = [self._job(rule, c) for c in candidates]
+            every_built = self._bench.build(jobs)
+        for candidate, built in zip(candidates, every_built, strict=True):
+            if records and self._stop_reason() is not None:
+                break
+            with self._timed("run"):
+                ran = self._run(built)
+            record = origin.record(candidate, built, ran)
+            self._database.add(record)
+            records.append(record)
+            self._take(record)
+        return records
+
+    def _job(self, rule: str | bytes | None, candidate: Candidate) -> BuildJob:
+        return BuildJob(
+            self._func_ir, self._target, self._bench.new_library(), rule, candidate.knobs, candidate.trace
+        )
+
+    def _run(self, built: Built) -> Ran:
+        if built.status is not Status.OK:
+            return Ran(built.status, built.message)
+        best = self._best_here()
+        give_up_s = self._options.give_up_factor * best.median_s if best and best.median_s else float("inf")
+        return self._bench.run(built, self._cases, self._options.timing, give_up_s)
+
+    def _take(self, record: Record) -> None:
+        """Count a trial and report it."""
+        before = self._best_here()
+        self._new += 1
+        self._counts[record.status] += 1
+        if record.space == self._search.name:
+            self._records.append(record)
+        else:
+            self._default = record
+        best = self._best_here()
+        self._without_gain = 0 if best is not before else self._without_gain + 1
+        self._report(record, best)
+
+    def _report(self, record: Record, best: Record | None) -> None:
+        options, workload = self._options, self._workload
+        elapsed = time.monotonic() - self._start
+        left = max(0, options.trials - len(self._records))
+        gflops = fraction = None
+        if record.median_s is not None and options.progress is not quiet:
+            gflops = workload.flops / record.median_s / 1e9
+            # After the first trial and never during one: where no peaks are kept yet they are measured now.
+            with device_lock():
+                peaks = measured_peaks()
+            fraction = peaks.seconds(workload.flops, workload.bytes_moved, workload.dtype) / record.median_s
+        options.progress(
+            TrialEnded(
+                number=len(self._records),
+                trials=options.trials,
+                record=record,
+                best=best,
+                gflops=gflops,
+                roofline_fraction=fraction,
+                elapsed_s=elapsed,
+                eta_s=elapsed / self._new * left,
+            )
+        )
+
+    def _best_here(self) -> Record | None:
+        """Return the fastest trial so far that was measured on this machine."""
+        here = machine_fingerprint()
+        found = [
+            r for r in [*self._records, self._default] if r and r.usable and r.machine_fingerprint == here
+        ]
+        return min(found, key=trial_seconds, default=None)
+
+    def _confirm(self) -> None:
+        """Let the best prove itself against the default, unless nothing has changed since it last did."""
+        answer = self._database.best(self._workload.hash, self._target)
+        if self._new or answer is None or not answer.confirmed_secs:
+            fastest = sorted((r for r in self._records if r.usable), key=trial_seconds)[:_FINALISTS]
+            known = [r for r in (self._default, answer) if r is not None and r.usable]
+            confirm([*known, *fastest], self._database, self._bench, self._cases, self._options.timing)
+
+    def _result(self, stopped_by: str) -> TuneResult:
+        seconds = {**self._seconds}
+        seconds["other"] = time.monotonic() - self._start - sum(seconds.values())
+        result = TuneResult(
+            workload=self._workload,
+            best=self._database.best(self._workload.hash, self._target),
+            default=self._database.get(self._default.id) if self._default else None,
+            counts=dict(self._counts),
+            trials=len(self._records),
+            stopped_by=stopped_by,
+            seconds=seconds,
+        )
+        self._options.progress(
+            Ended(result.best, result.default, result.counts, result.trials, stopped_by, seconds)
+        )
+        return result
+
+    @contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[part] += time.monotonic() - start
