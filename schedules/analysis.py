@@ -40,6 +40,10 @@ class Contraction:
         The dimension of data that the innermost reduction indexes.
     data_rank : int
         How many dimensions data has.
+    output_column : int
+        The dimension of the output that the column axis indexes.
+    output_rank : int
+        How many dimensions the output has.
     extents : tuple of int
         Iterations of every loop.
     dtype : str
@@ -65,6 +69,8 @@ class Contraction:
     weight_axes: tuple[int, ...]
     data_channel: int
     data_rank: int
+    output_column: int
+    output_rank: int
     extents: tuple[int, ...]
     dtype: str
     plain: bool
@@ -152,7 +158,8 @@ def is_elementwise_after(sch: s_tir.Schedule, first: str, last: str) -> bool:
     structural_walk(reader.body, [(TensorLoad, loads.append)])
     mine = [load for load in loads if load.source.same_as(writer.writes[0].source)]
     return bool(mine) and all(
-        len(load.indices) == len(order) and all(i.same_as(v) for i, v in zip(load.indices, order, strict=True))
+        len(load.indices) == len(order)
+        and all(i.same_as(v) for i, v in zip(load.indices, order, strict=True))
         for load in mine
     )
 
@@ -213,6 +220,8 @@ def find_contraction(func: Any) -> Contraction | None:
         weight_axes=weight_axes,
         data_channel=alone[reductions[-1]],
         data_rank=len(operands[data].indices),
+        output_column=[position.get(i) for i in block.body.indices].index(column),
+        output_rank=len(block.body.indices),
         extents=extents,
         dtype=str(block.writes[0].source.ty.dtype),
         plain=all(isinstance(i, Var) for load in operands for i in load.indices),

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import s_tir
 from tvm.tirx import IndexMap
 
+
 def inline_blocks(sch: s_tir.Schedule, names: Iterable[str]) -> None:
     """Compute each named block inside the blocks that read it."""
     for name in names:

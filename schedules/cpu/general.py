@@ -39,7 +39,7 @@ from ..analysis import (
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 
-# Below this many operations, waking the other threads (about 5 us) costs more than they save.
+# Below this many iterations, waking the other threads (about 5 us) costs more than it saves.
 _LEAST_PARALLEL_WORK = 1 << 15
 
 

@@ -15,6 +15,9 @@ from ..space import KnobSpace
 from .register_tile import PACK_NOTHING, register_tile
 from .tile_space import TileChoice, reads_unpacked, tile_choice, tile_space
 
+# A weight packed for so few rows is hardly used.
+_FEW_ROWS = 3
+
 
 def schedule_matmul(sch: s_tir.Schedule, **knobs: int) -> None:
     """Tile a matrix multiplication for the registers, in place. Knobs as in ``register_tile``."""
@@ -24,11 +27,18 @@ def schedule_matmul(sch: s_tir.Schedule, **knobs: int) -> None:
 
 
 def matmul_space(func: Any, target: Any) -> KnobSpace | None:
-    """Return the space of tiles, or None where the PrimFunc is no plain matrix multiplication."""
+    """Return the space of tiles, or None where the PrimFunc is no plain matrix multiplication.
+
+    Few rows against a weight that is contiguous along the sum are dot products: packing would move more than it
+    saves, and the general rule's partial sums read the weight once, as it lies.
+    """
     nest = find_contraction(func)
     if nest is None or not nest.plain:
         return None
     choice = tile_choice(nest, target)
+    dots = nest.weight_axes[-1] != nest.column and not nest.constant_weight
+    if dots and nest.row_extent <= _FEW_ROWS and nest.depth % choice.lanes == 0:
+        return None
     return tile_space(choice, _default(choice))
 
 

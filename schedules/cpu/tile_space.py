@@ -24,6 +24,9 @@ _FMAS_IN_FLIGHT = 8
 # Rows are read as separate streams; with more than an L1 cache has ways, rows a power of two apart evict each other.
 _ROW_STREAMS = 8
 
+# Below this many multiply-adds (1 us on one core), waking the other threads (about 5 us) costs more than it saves.
+_LEAST_PARALLEL_SUMS = 1 << 17
+
 _ROW_CANDIDATES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 _VECTOR_CANDIDATES = (1, 2, 3, 4, 6, 8)
 _BLOCK_CANDIDATES = (1, 2, 4, 7, 8, 14, 16, 28, 32, 64, 128)
@@ -89,6 +92,8 @@ class TileChoice:
         panels, tiles = self.panels(nr), self.row_tiles(mr)
         item = 4 if "32" in nest.dtype else 8
         half = machine.l2_bytes // 2
+        if nest.outer_rows * nest.row_extent * nest.columns * nest.depth < _LEAST_PARALLEL_SUMS:
+            return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": PACK_IN_BLOCK}
         by_columns = panels % machine.cores == 0 or panels >= 8 * machine.cores or tiles < machine.cores
         shared = panels if by_columns else tiles
         share = max(1, shared // machine.cores)
@@ -121,9 +126,17 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
         Knob("mr", _with(rows, default["mr"]), "rows of the register tile"),
         Knob("nr", _with(columns, default["nr"]), "columns of the register tile"),
         Knob("block_rows", _with(_up_to(choice.row_tiles(1)), default["block_rows"]), "row tiles in a block"),
-        Knob("block_columns", _with(_up_to(choice.panels(lanes)), default["block_columns"]), "panels in a block"),
+        Knob(
+            "block_columns",
+            _with(_up_to(choice.panels(lanes)), default["block_columns"]),
+            "panels in a block",
+        ),
         Knob("split_columns", (0, 1), "1: threads share columns first; 0: rows"),
-        Knob("pack", (PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST), "weight: 0 as it lies, 1 packed by block, 2 first"),
+        Knob(
+            "pack",
+            (PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST),
+            "weight: 0 as it lies, 1 packed by block, 2 first",
+        ),
     )
     constraints = (
         Constraint("lanes, mr, nr, block_rows and block_columns are at least 1", _positive),
@@ -134,8 +147,12 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
         ),
         Constraint("mr is at most the row axis", lambda k: k["mr"] <= nest.row_extent),
         Constraint("nr is at most the column axis, rounded up to a vector", lambda k: k["nr"] <= widest),
-        Constraint("block_rows is at most the row tiles", lambda k: k["block_rows"] <= choice.row_tiles(k["mr"])),
-        Constraint("block_columns is at most the panels", lambda k: k["block_columns"] <= choice.panels(k["nr"])),
+        Constraint(
+            "block_rows is at most the row tiles", lambda k: k["block_rows"] <= choice.row_tiles(k["mr"])
+        ),
+        Constraint(
+            "block_columns is at most the panels", lambda k: k["block_columns"] <= choice.panels(k["nr"])
+        ),
         Constraint(
             "pack=1 needs split_columns=1", lambda k: k["pack"] != PACK_IN_BLOCK or k["split_columns"] == 1
         ),
