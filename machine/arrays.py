@@ -21,6 +21,9 @@ from .errors import InputError
 ALIGNMENT = 64
 """Bytes: what TVM's allocator gives and its generated code relies on."""
 
+# NumPy's DLPack has no bfloat16 nor float8: arrays of other kinds pass as integers of the same width.
+_DLPACK_KINDS = "fiub"
+
 Argument = tuple[str, Sequence[int], str]
 """An argument of a kernel: its name, shape and dtype."""
 
@@ -55,16 +58,10 @@ def as_tensor(array: Any) -> Any:
     if isinstance(array, tvm.runtime.Tensor) and _is_usable_tensor(array):
         return array
     source = as_numpy(array)
-    usable = source if _is_usable(source) else aligned_copy(source)
-    if usable.size == 0:
-        return tvm.runtime.empty(usable.shape, usable.dtype.name)
-    # DLPack knows no bfloat16 nor float8 here: such arrays pass as integers of the same width.
-    foreign = usable.dtype.kind not in "fiub"
     try:
-        tensor = tvm.runtime.from_dlpack(usable.view(_integer_like(usable.dtype)) if foreign else usable)
-        return tensor._create_view(usable.shape, usable.dtype.name) if foreign else tensor
+        return _shared_tensor(source if _is_usable(source) else aligned_copy(source))
     except (BufferError, TypeError, RuntimeError, ValueError):
-        raise InputError(f"TVM has no dtype {usable.dtype.name}: found an array of it") from None
+        raise InputError(f"TVM has no dtype {source.dtype.name}: found an array of it") from None
 
 
 def as_numpy(array: Any) -> np.ndarray:
@@ -186,6 +183,16 @@ def _checked_output(out: Any, argument: Argument) -> np.ndarray:
     return result
 
 
+def _shared_tensor(array: np.ndarray) -> Any:
+    """Return a TVM tensor on the memory of a usable array."""
+    name = array.dtype.name
+    if array.size == 0:
+        return tvm.runtime.empty(array.shape, name)
+    if array.dtype.kind in _DLPACK_KINDS:
+        return tvm.runtime.from_dlpack(array)
+    return tvm.runtime.from_dlpack(array.view(_integer_like(array.dtype)))._create_view(array.shape, name)
+
+
 def _is_usable(array: np.ndarray) -> bool:
     """Tell whether compiled code may use the array's own memory."""
     return (
@@ -211,7 +218,7 @@ def _from_tvm(tensor: Any) -> np.ndarray:
     if _is_on_device(tensor):
         return np.asarray(tensor.numpy())
     element = _numpy_dtype(tensor.dtype)
-    if element.kind in "fiub":
+    if element.kind in _DLPACK_KINDS:
         return np.from_dlpack(tensor)
     return np.from_dlpack(tensor._create_view(tensor.shape, _integer_like(element).name)).view(element)
 

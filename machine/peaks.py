@@ -24,6 +24,7 @@ from tvm.target import codegen
 
 from . import peak_kernels
 from .arrays import aligned_empty, as_tensor
+from .cache import cache_folder
 from .facts import Facts, facts, machine_fingerprint
 from .target import host_target
 
@@ -104,11 +105,6 @@ def measured_peaks(refresh: bool = False) -> Peaks:
     return _peaks_of_process()
 
 
-def cache_folder() -> Path:
-    """Return the folder for what is worth keeping between runs, in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tunesmith"
-
-
 @cache
 def _peaks_of_process() -> Peaks:
     """Read the peaks that were kept, else measure and keep them."""
@@ -126,8 +122,9 @@ def _cache_file() -> Path:
 def _load() -> Peaks | None:
     """Read the peaks of this machine and thread count; None where there are none that can be read."""
     try:
-        return Peaks(**json.loads(_cache_file().read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        fields = json.loads(_cache_file().read_text(encoding="utf-8"))
+        return Peaks(**{**fields, "gflops": {dtype: float(rate) for dtype, rate in fields["gflops"].items()}})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

@@ -1,0 +1,151 @@
+"""Peaks: the kernels compute what they are counted for, and the cache keeps what was measured."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+from tunesmith.machine import peak_kernels, peaks
+from tunesmith.machine.arrays import aligned_copy, aligned_empty, as_tensor
+from tunesmith.machine.facts import facts
+from tunesmith.machine.peaks import Peaks, measured_peaks, roofline_seconds
+from tunesmith.machine.target import host_target
+
+SOME = Peaks({"float32": 100.0, "float64": 50.0, "int8": 200.0}, 10.0, 300.0, 200.0, 100.0, 2)
+
+
+def built(func):
+    return tvm.compile(func, target=host_target())
+
+
+@pytest.mark.parametrize("accumulators", peaks._ACCUMULATORS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_multiply_add_is_done_in_registers(accumulators, dtype):
+    here = facts(host_target())
+    if accumulators > here.vector_registers - 2:
+        pytest.skip("does not fit the registers")
+    lanes, rounds = here.lanes(dtype), 1000
+    executable = built(peak_kernels.multiply_add(2, accumulators, lanes, dtype, rounds))
+    rng = np.random.default_rng(0)
+    start, factors = rng.random((accumulators, lanes)).astype(dtype), rng.random((2, lanes)).astype(dtype)
+    result = aligned_empty((2, accumulators, lanes), dtype)
+    executable["main"](as_tensor(start), as_tensor(factors), as_tensor(result))
+    want = start.astype("float64")
+    for _ in range(rounds):
+        want = want * factors[0] + factors[1]
+    np.testing.assert_allclose(result, np.broadcast_to(want, result.shape), rtol=1e-4)
+
+    multiply_adds = re.findall(
+        r"^\s+(vfn?madd\w+)\s(.*)$", executable.mod.inspect_source("asm"), re.MULTILINE
+    )
+    if host_target().attrs["mtriple"].startswith("x86") and here.vector_bits >= 256:
+        assert multiply_adds
+        assert len(multiply_adds) % accumulators == 0
+        assert not any("(" in operands for _, operands in multiply_adds), "an operand lies in memory"
+
+
+def test_reading_reads_everything_every_time():
+    threads, accumulators, lanes, steps, rounds = 2, 3, 8, 5, 4
+    source = aligned_copy(np.arange(threads * steps * accumulators * lanes, dtype="float32"))
+    source = source.reshape(threads, steps, accumulators, lanes)
+    result = aligned_empty((threads, accumulators, lanes), "float32")
+    built(peak_kernels.read(threads, accumulators, lanes, steps, rounds))["main"](
+        as_tensor(source), as_tensor(result)
+    )
+    np.testing.assert_array_equal(result, rounds * source.sum(axis=1))
+
+
+def test_copying_copies_everything():
+    source = aligned_copy(np.arange(2 * 5 * 16, dtype="float32").reshape(2, 5, 16))
+    target = aligned_empty(source.shape, "float32")
+    built(peak_kernels.copy(2, 5, 16))["main"](as_tensor(source), as_tensor(target))
+    np.testing.assert_array_equal(target, source)
+
+
+def test_this_machine_has_peaks():
+    found = measured_peaks()
+    assert set(found.gflops) == {"float32", "float64", "float16", "bfloat16", "int8"}
+    rates = [*found.gflops.values(), found.memory_gbps, found.l1_gbps, found.l2_gbps, found.l3_gbps]
+    assert all(np.isfinite(rate) and rate > 0 for rate in rates)
+    assert found.gflops["float16"] >= found.gflops["float32"]
+    assert found.threads == tvm.runtime.num_threads()
+    assert roofline_seconds(1e9, 1, "float32") == pytest.approx(1 / found.gflops["float32"])
+
+
+@pytest.mark.parametrize(
+    ("flops", "bytes_moved", "dtype", "seconds"),
+    [
+        (100e9, 1e9, "float32", 1.0),
+        (100e9, 30e9, "float32", 3.0),
+        (100e9, 0, "float64", 2.0),
+        (100e9, 0, "float8_e4m3fn", 1.0),
+        (100e9, 0, "int8", 0.5),
+        (100e9, 0, "uint8", 0.5),
+        (100e9, 0, "int32", 0.5),
+    ],
+)
+def test_roofline(flops, bytes_moved, dtype, seconds):
+    assert SOME.seconds(flops, bytes_moved, dtype) == pytest.approx(seconds)
+
+
+@pytest.fixture
+def measurements(monkeypatch, tmp_path):
+    """Count measurements, which take no time here, and keep peaks in a folder of their own."""
+    taken = []
+
+    def measure():
+        taken.append(replace(SOME, memory_gbps=10.0 + len(taken)))
+        return taken[-1]
+
+    monkeypatch.setattr(peaks, "_measure", measure)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    peaks._peaks_of_process.cache_clear()
+    yield taken
+    peaks._peaks_of_process.cache_clear()
+
+
+def new_process():
+    peaks._peaks_of_process.cache_clear()
+
+
+def test_peaks_are_measured_once(measurements, tmp_path):
+    first = measured_peaks()
+    new_process()
+    assert measured_peaks() == first
+    assert len(measurements) == 1
+    assert len(list((tmp_path / "tunesmith").iterdir())) == 1
+
+
+def test_refresh_measures_again_and_keeps_that(measurements):
+    measured_peaks()
+    assert measured_peaks(refresh=True).memory_gbps == 11.0
+    new_process()
+    assert measured_peaks().memory_gbps == 11.0
+    assert len(measurements) == 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"gflops": 3}', '{"gflops": {"float32": "?"}}'])
+def test_a_broken_file_is_measured_again(measurements, text):
+    measured_peaks()
+    peaks._cache_file().write_text(text)
+    new_process()
+    assert measured_peaks().memory_gbps == 11.0
+
+
+def test_other_thread_counts_have_other_files(measurements, monkeypatch):
+    measured_peaks()
+    monkeypatch.setattr(tvm.runtime, "num_threads", lambda: 1024)
+    new_process()
+    measured_peaks()
+    assert len(measurements) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_said_once(measurements, monkeypatch, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    for _ in range(3):
+        assert measured_peaks().memory_gbps == 10.0
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert re.match(r"tunesmith: cannot keep the measured peaks in .*: Not a directory", said[0])
