@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tunesmith as ts
 import tvm
-from tunesmith.kernels import operator
 from tunesmith.kernels.operator import ArgSpec, as_prim_func
 from tvm import te
 from tvm.script import tirx as T
@@ -55,9 +54,11 @@ def test_numpy_integers_are_integers():
 
 
 def test_a_shape_is_completed_with_defaults():
-    assert operator("conv2d").complete({**CONV, "bias": True}) == {
-        **CONV, "stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": "NHWC", "bias": 1, "relu": 0,
-    }  # fmt: skip
+    workload = ts.workload("conv2d", **CONV, bias=True)
+    assert workload.label == (
+        "conv2d n=1,h=5,w=5,ci=4,co=6,kh=3,kw=3,"
+        "stride=1,padding=0,dilation=1,groups=1,layout=NHWC,bias=1,relu=0"
+    )
 
 
 def test_a_workload_lists_its_arguments_in_call_order():

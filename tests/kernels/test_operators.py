@@ -84,7 +84,7 @@ def test_blocks_are_named_and_narrow_types_are_cast_once(name, shape, blocks):
         sch = tvm.s_tir.Schedule(ts.workload(name, dtype=dtype, **shape).func)
         return [sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))]
 
-    assert found("float32") == blocks
+    assert found("float32") == found("int8") == blocks
     assert found("bfloat16") == (blocks if name in ("relu", "add") else [*blocks, "cast"])
 
 

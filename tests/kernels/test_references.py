@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tunesmith as ts
 import tvm
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tunesmith.kernels import OPERATORS
 
@@ -52,6 +52,9 @@ def test_int8_sums_are_exact_and_sums_that_do_not_fit_wrap():
     A = np.full((1, 100_000), -128, "int8")
     w = ts.workload("matmul", dtype="int8", m=1, n=1, k=100_000)
     assert w.reference(A, A.T).item() == 128 * 128 * 100_000
+    A = np.full((1, 140_000), -128, "int8")
+    w = ts.workload("matmul", dtype="int8", m=1, n=1, k=140_000)
+    assert w.reference(A, A.T).item() == 128 * 128 * 140_000 - 2**32
     w = ts.workload("add", dtype="int8", m=1, n=1)
     assert w.reference(np.int8([[127]]), np.int8([[1]])).item() == -128
 
@@ -89,8 +92,28 @@ def looped(data, weight, bias, s):
     return np.maximum(y, 0) if s["relu"] else y
 
 
-@settings(max_examples=30, deadline=None)
+# Every dimension differs from every other it could be mistaken for, in both layouts.
+TELLING = {
+    "n": 2,
+    "h": 7,
+    "w": 6,
+    "ci": 4,
+    "co": 6,
+    "kh": 3,
+    "kw": 2,
+    "stride": 2,
+    "padding": 1,
+    "dilation": 2,
+}
+TELLING |= {"groups": 2, "bias": 1, "relu": 1}
+
+
+@settings(max_examples=40, deadline=None)
 @given(shape=convolutions())
+@example(shape={**TELLING, "layout": "NHWC"})
+@example(shape={**TELLING, "layout": "NCHW"})
+@example(shape={**TELLING, "layout": "NHWC", "groups": 1, "relu": 0})
+@example(shape={**TELLING, "layout": "NCHW", "groups": 1, "relu": 0})
 def test_conv2d(shape, run):
     workload = ts.workload("conv2d", **shape)
     inputs = [whole(*a.shape) for a in workload.inputs]

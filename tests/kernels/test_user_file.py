@@ -1,7 +1,11 @@
 """A user's own operator, FILE.py:NAME, and every way to get it wrong."""
 
+import pickle
+import sys
+
 import pytest
 import tunesmith as ts
+from tunesmith.kernels import operator
 
 DOUBLE = """
 from tvm import te
@@ -44,7 +48,9 @@ DOUBLE = Operator("double", (Dim("n"),), define, lambda x, n: x + x, lambda n: n
 def file(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(DOUBLE)
-    return path
+    yield path
+    for name in [name for name in sys.modules if name.startswith("tunesmith_user_mine")]:
+        del sys.modules[name]
 
 
 @pytest.mark.parametrize("text", [DOUBLE, SCRIPTED], ids=["te", "tvmscript"])
@@ -54,6 +60,11 @@ def test_an_operator_from_a_file(file, text, draw, run, assert_close):
     inputs = draw(workload)
     assert workload.label == "double n=5"
     assert_close(run(workload, inputs), inputs[0] * 2)
+
+
+def test_what_a_file_defines_can_be_found_by_its_module(file):
+    define = operator(f"{file}:DOUBLE").define
+    assert pickle.loads(pickle.dumps(define)) is define
 
 
 def test_a_file_is_read_anew(file):
@@ -100,6 +111,7 @@ def test_a_place_that_is_not_file_and_name(file, end):
 def test_a_file_that_fails_is_named_with_its_line(file, text, message):
     file.write_text(text)
     assert refusal(f"{file}:DOUBLE") == f"{file}, {message}"
+    assert not [name for name in sys.modules if name.startswith("tunesmith_user_mine")]
 
 
 def test_a_dimension_of_a_users_operator_is_checked_too(file):
