@@ -33,7 +33,8 @@ CREATE TABLE records (
     target TEXT NOT NULL, machine_fingerprint TEXT NOT NULL, space TEXT NOT NULL, strategy TEXT NOT NULL,
     seed INTEGER NOT NULL, knobs TEXT, trace TEXT, status TEXT NOT NULL,
     verified INTEGER NOT NULL, max_error REAL, run_secs TEXT NOT NULL, build_s REAL,
-    message TEXT NOT NULL, tvm_version TEXT NOT NULL, tunesmith_version TEXT NOT NULL, confirmed_secs TEXT NOT NULL);
+    message TEXT NOT NULL, tvm_version TEXT NOT NULL, tunesmith_version TEXT NOT NULL,
+    confirmed_secs TEXT NOT NULL);
 CREATE INDEX records_by_workload ON records (workload_hash, target, space);
 """
 _COLUMNS = tuple(f.name for f in fields(Record) if f.name != "workload_ir")

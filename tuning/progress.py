@@ -47,8 +47,8 @@ class TrialEnded:
         Which trial it was, and how many are wanted.
     record : Record
         Its outcome.
-    best : Record or None
-        The best verified record so far.
+    best_s : float or None
+        Seconds of the fastest right trial so far.
     gflops : float or None
         10^9 operations a second; None where there is no time.
     roofline_fraction : float or None
@@ -60,7 +60,7 @@ class TrialEnded:
     number: int
     trials: int
     record: Record
-    best: Record | None
+    best_s: float | None
     gflops: float | None
     roofline_fraction: float | None
     elapsed_s: float
@@ -145,7 +145,7 @@ def _trial_line(event: TrialEnded) -> str:
     fraction = "" if event.roofline_fraction is None else f"{event.roofline_fraction:.1%}"
     line = (
         f"{event.number:>4}/{event.trials:<4}  {record.status.value:<14} {duration(record.median_s):>10}  "
-        f"{gflops:>8}  {fraction:>8}  {duration(event.best.median_s if event.best else None):>10}  "
+        f"{gflops:>8}  {fraction:>8}  {duration(event.best_s):>10}  "
         f"{_clock(event.elapsed_s):>7}  {_clock(event.eta_s):>7}"
     )
     note = "" if record.status is Status.OK else record.message

@@ -206,7 +206,7 @@ class Session:
         if built.status is not Status.OK:
             return Ran(built.status, built.message)
         best = self._best_here()
-        give_up_s = self._options.give_up_factor * best.median_s if best and best.median_s else float("inf")
+        give_up_s = self._options.give_up_factor * trial_seconds(best) if best else float("inf")
         return self._bench.run(built, self._cases, self._options.timing, give_up_s)
 
     def _take(self, record: Record) -> None:
@@ -238,7 +238,7 @@ class Session:
                 number=len(self._records),
                 trials=options.trials,
                 record=record,
-                best=best,
+                best_s=trial_seconds(best) if best else None,
                 gflops=gflops,
                 roofline_fraction=fraction,
                 elapsed_s=elapsed,

@@ -24,7 +24,7 @@ from .workbench import Workbench
 def tune(workload: Workload, **options: Any) -> TuneResult: ...
 @overload
 def tune(workload: Sequence[Workload], **options: Any) -> list[TuneResult]: ...
-def tune(
+def tune(  # type: ignore[misc]  # the options above are these: repeating them would triple the signature
     workload: Workload | Sequence[Workload],
     *,
     target: Any = "host",

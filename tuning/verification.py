@@ -107,7 +107,8 @@ def tolerance(dtype: str, reduction_length: int) -> float:
     kind = np.dtype(dtype)
     if kind.kind in "iub":
         return 0.0
-    return _ROUNDINGS * float(ml_dtypes.finfo(kind).eps) / 2 * sqrt(max(1, reduction_length))
+    unit: Any = ml_dtypes.finfo(kind)  # type: ignore[no-untyped-call]  # ml_dtypes leaves it untyped
+    return _ROUNDINGS * float(unit.eps) / 2 * sqrt(max(1, reduction_length))
 
 
 def reduction_length(func: Any) -> int:

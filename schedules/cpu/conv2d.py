@@ -1,8 +1,8 @@
-"""Convolution as a matrix multiplication without a window matrix: rows are output pixels, columns are channels.
+"""Convolution as a matrix multiplication without a window matrix: rows are pixels, columns are channels.
 
-The nest and its rewriting are in ``register_tile``: a tile is ``mr`` neighbouring pixels of one output line by
-``nr`` output channels, summed over the window and the input channels. Data is padded, or brought to channels
-last, in one parallel copy before the loops.
+The nest and its rewriting are in ``register_tile``: a tile is ``mr`` neighbouring pixels of one output line
+by ``nr`` output channels, summed over the window and the input channels. Data is padded, or brought to
+channels last, in one parallel copy before the loops.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def conv2d_space(func: Any, target: Any) -> KnobSpace | None:
 def _default(choice: TileChoice) -> dict[str, int]:
     """Choose a tile without a search: a divisor of the output line that fills the registers.
 
-    A line that no such tile divides has its last tile cut short under a condition, so its tiles share it evenly.
+    Where none divides it, tiles share the line evenly and the last one is cut short under a condition.
     """
     nest, lanes = choice.nest, choice.lanes
     most = choice.most_rows

@@ -13,7 +13,7 @@ After::
             for j % lanes (vectorized): c[i, j] += h(g(f(x)), i, j, k)
 
 - What is computed element by element is computed where it is used, unless it is dear and used more than once.
-- A sum along the contiguous axis is kept as ``lanes`` partial sums, since a float sum cannot be reordered by LLVM.
+- A sum along the contiguous axis is kept as ``lanes`` partial sums: LLVM may not reorder a float sum.
 - Each step is taken where the computation allows it, so the rule applies to every PrimFunc: what it cannot
   improve it leaves as it is. An axis that no whole vectors divide is left to LLVM's loop vectorizer.
 """

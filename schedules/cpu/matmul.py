@@ -13,7 +13,7 @@ from ..analysis import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from .register_tile import PACK_NOTHING, register_tile
-from .tile_space import TileChoice, reads_unpacked, tile_choice, tile_space
+from .tile_space import ROW_STREAMS, TileChoice, reads_unpacked, tile_choice, tile_space
 
 # A weight packed for so few rows is hardly used.
 _FEW_ROWS = 3
@@ -29,8 +29,8 @@ def schedule_matmul(sch: s_tir.Schedule, **knobs: int) -> None:
 def matmul_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the space of tiles, or None where the PrimFunc is no plain matrix multiplication.
 
-    Few rows against a weight that is contiguous along the sum are dot products: packing would move more than it
-    saves, and the general rule's partial sums read the weight once, as it lies.
+    Few rows against a weight that is contiguous along the sum are dot products: packing would move more than
+    it saves, and the general rule's partial sums read the weight once, as it lies.
     """
     nest = find_contraction(func)
     if nest is None or not nest.plain:
@@ -50,7 +50,7 @@ def _default(choice: TileChoice) -> dict[str, int]:
     """
     nest, lanes = choice.nest, choice.lanes
     few = nest.row_extent <= choice.most_rows
-    mr = nest.row_extent if few else choice.even_rows(min(choice.most_rows, 8))
+    mr = nest.row_extent if few else choice.even_rows(min(choice.most_rows, ROW_STREAMS))
     vectors = choice.wide_vectors(mr)
     pack = {}
     if few:

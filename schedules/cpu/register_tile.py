@@ -14,8 +14,7 @@ After, with a tile of ``mr`` rows by ``nr`` columns held in registers over the w
                 for mr rows (unrolled), nr columns (vectors):  acc += data[row, k] * panel[k, :]
             out = epilogue(acc)
 
-A panel's values are read once a tile in one stream, and every load of data serves ``nr / lanes`` multiply-adds.
-The sum is not blocked: a panel streams from L2, which feeds the two or more vectors that a step needs.
+A panel is read once a tile in one stream, and every load of data serves ``nr / lanes`` multiply-adds. The sum is not blocked: a panel streams from L2, which feeds the two or more vectors that a step needs.
 
 References
 ----------
@@ -135,7 +134,7 @@ def _inline_around(sch: s_tir.Schedule, nest: Contraction) -> Any | None:
 
 
 def _pad(sch: s_tir.Schedule, nest: Contraction, mr: int, nr: int) -> bool:
-    """Round the axes up to whole tiles, in zero-filled copies of the operands, so that no tile has a condition."""
+    """Round the axes up to whole tiles, in zero-filled copies of the operands: no tile has a condition."""
     pad_rows = nest.plain and nest.row_extent % mr != 0
     pad_columns = nest.columns % nr != 0
     if not pad_rows and not pad_columns:
@@ -173,7 +172,7 @@ def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int) -> Any:
 
 
 def _order_copy(sch: s_tir.Schedule, nest: Contraction, panels: Any, lanes: int) -> None:
-    """Copy panels as vectors where columns are contiguous, else in squares that stay in L1 while transposed."""
+    """Copy panels as vectors where columns are contiguous, else transpose in squares that stay in L1."""
     if nest.weight_axes[-1] == nest.column:
         vectorize_last(sch, panels, lanes)
         return

@@ -21,10 +21,10 @@ _BROADCAST_REGISTERS = 1
 # Multiply-adds that must be in flight to hide their latency: 4 or 5 cycles times 2 units.
 _FMAS_IN_FLIGHT = 8
 
-# Rows are read as separate streams; with more than an L1 cache has ways, rows a power of two apart evict each other.
-_ROW_STREAMS = 8
+# Rows are separate streams: with more than an L1 cache has ways, rows a power of two apart evict each other.
+ROW_STREAMS = 8
 
-# Below this many multiply-adds (1 us on one core), waking the other threads (about 5 us) costs more than it saves.
+# Below this many multiply-adds (1 us on one core), waking the other threads (5 us) costs more than it saves.
 _LEAST_PARALLEL_SUMS = 1 << 17
 
 _ROW_CANDIDATES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
@@ -85,8 +85,8 @@ class TileChoice:
     def blocks(self, mr: int, nr: int, pack_free: bool) -> dict[str, int]:
         """Choose the blocks, who shares what, and where panels are packed.
 
-        Threads share the columns where the panels can be dealt out evenly: each then packs its own, and all read
-        the data. They share the rows otherwise. A block's panels and its rows of data each keep to half of L2.
+        Threads share the columns where the panels can be dealt out evenly: each then packs its own, and all
+        read the data. They share the rows otherwise. A block's panels, and its rows, keep to half of L2.
         """
         nest, machine = self.nest, self.machine
         panels, tiles = self.panels(nr), self.row_tiles(mr)
