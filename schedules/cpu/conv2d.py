@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import s_tir
 
-from ..analysis import find_contraction
+from ..contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from .register_tile import register_tile

@@ -21,6 +21,7 @@ After::
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from tvm import s_tir
@@ -137,7 +138,7 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
         sch.vectorize(inner)
     elif len(loops) == 1:
         outer, inner = [inner], None
-    _spread(sch, outer, _product(extents), parallel)
+    _spread(sch, outer, prod(extents), parallel)
 
 
 def _schedule_reduction(sch: s_tir.Schedule, name: str, lanes: int, parallel: int) -> None:
@@ -151,7 +152,7 @@ def _schedule_reduction(sch: s_tir.Schedule, name: str, lanes: int, parallel: in
     if extents is None or len(spatial) + len(sums) != len(kinds) or not spatial:
         _attempt(sch.parallel, loops[0])
         return
-    work = _product(extents)
+    work = prod(extents)
     if contiguous_reduction(sch, name):
         if lanes > 1 and extents[sums[-1]] % lanes == 0 and extents[sums[-1]] > lanes:
             _partial_sums(sch, name, [loops[i] for i in spatial], loops[sums[-1]], lanes, work, parallel)
@@ -206,10 +207,3 @@ def _spread(sch: s_tir.Schedule, loops: list[Any], work: int, parallel: int) -> 
     if parallel and work >= _LEAST_PARALLEL_WORK:
         _attempt(sch.parallel, fused)
     return fused
-
-
-def _product(extents: tuple[int, ...]) -> int:
-    total = 1
-    for extent in extents:
-        total *= extent
-    return total

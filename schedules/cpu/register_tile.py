@@ -14,7 +14,8 @@ After, with a tile of ``mr`` rows by ``nr`` columns held in registers over the w
                 for mr rows (unrolled), nr columns (vectors):  acc += data[row, k] * panel[k, :]
             out = epilogue(acc)
 
-A panel is read once a tile in one stream, and every load of data serves ``nr / lanes`` multiply-adds. The sum is not blocked: a panel streams from L2, which feeds the two or more vectors that a step needs.
+A panel is read once a tile in one stream, and every load of data serves ``nr / lanes`` multiply-adds. The sum
+is not blocked: a panel streams from L2, which feeds the two or more vectors that a step needs.
 
 References
 ----------
@@ -27,7 +28,7 @@ from typing import Any
 
 from tvm import s_tir
 
-from ..analysis import Contraction
+from ..contraction import Contraction
 from ..transforms import inline_blocks, last_order, panel_order, parallel_copy, relayout_read, vectorize_last
 
 # Elements moved together when a weight is transposed: a cache line of 4-byte elements, read once.

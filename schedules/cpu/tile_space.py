@@ -11,7 +11,7 @@ from math import ceil
 from typing import Any
 
 from ...machine.facts import Facts, facts
-from ..analysis import Contraction
+from ..contraction import Contraction
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .register_tile import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
 

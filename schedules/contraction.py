@@ -1,0 +1,218 @@
+"""Contractions, the sums of products behind matrix multiplication and convolution: how one is found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import s_tir
+from tvm.ir import TensorLoad
+from tvm.tirx import Add, Cast, IterVar, Mul, Var
+
+from .analysis import (
+    block_names,
+    has_condition,
+    index_variables,
+    is_reduction,
+    same_shape,
+    static_extents,
+    written_buffer,
+)
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A sum of products ``out[rows, column] += data[rows, reductions] * weight[column, reductions]``.
+
+    Matrix multiplication is the plain case; a convolution is one whose data indices add a row axis and a
+    reduction axis. Loop positions count the loops of the block from the outside.
+
+    Parameters
+    ----------
+    block : str
+        The name of the reduction block.
+    data, weight : int
+        Which of the block's reads is which operand.
+    rows : tuple of int
+        Loops over the axes of the output that data has and weight has not, outermost first.
+        The last of them is the one that a register tile spans.
+    column : int
+        The loop over the axis of the output that weight has and data has not.
+    reductions : tuple of int
+        Loops that are summed over, in the order in which data is read best: its windows first, the axis
+        that is contiguous (or is made so) last.
+    weight_axes : tuple of int
+        The loop that indexes each dimension of the weight.
+    data_channel : int
+        The dimension of data that the innermost reduction indexes.
+    data_rank : int
+        How many dimensions data has.
+    output_column : int
+        The dimension of the output that the column axis indexes.
+    output_rank : int
+        How many dimensions the output has.
+    extents : tuple of int
+        Iterations of every loop.
+    dtype : str
+        The type that is summed in.
+    plain : bool
+        True where every index of both operands is one loop variable, so that rows can be padded.
+    prologue : tuple of str
+        Blocks that make the operands, in order.
+    staged : str or None
+        The one of them that must stay a copy because it pads the data.
+    epilogue : tuple of str
+        Blocks that work on the output element by element, in order.
+    constant_weight : bool
+        True where the caller promises that the weight does not change between calls.
+    """
+
+    block: str
+    data: int
+    weight: int
+    rows: tuple[int, ...]
+    column: int
+    reductions: tuple[int, ...]
+    weight_axes: tuple[int, ...]
+    data_channel: int
+    data_rank: int
+    output_column: int
+    output_rank: int
+    extents: tuple[int, ...]
+    dtype: str
+    plain: bool
+    prologue: tuple[str, ...]
+    staged: str | None
+    epilogue: tuple[str, ...]
+    constant_weight: bool
+
+    @property
+    def row_extent(self) -> int:
+        """Iterations of the row axis that a register tile spans."""
+        return self.extents[self.rows[-1]]
+
+    @property
+    def outer_rows(self) -> int:
+        """Iterations of all other row axes together."""
+        return prod(self.extents[position] for position in self.rows[:-1])
+
+    @property
+    def columns(self) -> int:
+        """Iterations of the column axis."""
+        return self.extents[self.column]
+
+    @property
+    def depth(self) -> int:
+        """Products summed for one output."""
+        return prod(self.extents[position] for position in self.reductions)
+
+
+def find_contraction(func: Any) -> Contraction | None:
+    """Find the one sum of products in an unscheduled PrimFunc.
+
+    Returns
+    -------
+    Contraction or None
+        None where there is none or more than one, where an axis belongs to both operands and the output
+        (a batch or a group), or where the blocks around it are not element by element.
+    """
+    sch = s_tir.Schedule(func)
+    names = block_names(sch)
+    sums = [n for n in names if is_reduction(sch, n)]
+    if len(sums) != 1 or len(set(names)) != len(names):
+        return None
+    block = sch.get(sch.get_sblock(sums[0]))
+    extents = static_extents(sch, sums[0])
+    operands = _product_operands(block)
+    if operands is None or extents is None or len(extents) != len(block.iter_vars):
+        return None
+    roles = _roles(block, operands)
+    if roles is None:
+        return None
+    data, weight, rows, column, reductions = roles
+    position = {v.var: i for i, v in enumerate(block.iter_vars)}
+    weight_axes = tuple(position[i] for i in operands[weight].indices)
+    # A reduction that shares an index with a row (a window) goes outside, the contiguous one inside.
+    alone = {position[i]: d for d, i in enumerate(operands[data].indices) if isinstance(i, Var)}
+    reductions = tuple(sorted(reductions, key=lambda r: alone.get(r, -1)))
+    if reductions[-1] not in alone:
+        return None
+    at = names.index(sums[0])
+    prologue, epilogue = tuple(names[:at]), tuple(names[at + 1 :])
+    padding = [n for n in prologue if has_condition(sch, n)]
+    data_buffer = operands[data].source
+    if len(padding) > 1 or (padding and written_buffer(sch, padding[0]) != data_buffer.name):
+        return None
+    if not all(same_shape(sch, sums[0], name) for name in epilogue[-1:]):
+        return None
+    return Contraction(
+        block=sums[0],
+        data=_read_index(block, operands[data]),
+        weight=_read_index(block, operands[weight]),
+        rows=rows,
+        column=column,
+        reductions=reductions,
+        weight_axes=weight_axes,
+        data_channel=alone[reductions[-1]],
+        data_rank=len(operands[data].indices),
+        output_column=[position.get(i) for i in block.body.indices].index(column),
+        output_rank=len(block.body.indices),
+        extents=extents,
+        dtype=str(block.writes[0].source.ty.dtype),
+        plain=all(isinstance(i, Var) for load in operands for i in load.indices),
+        prologue=prologue,
+        staged=padding[0] if padding else None,
+        epilogue=epilogue,
+        constant_weight=_is_layout_free(func, operands[weight].source),
+    )
+
+
+def _product_operands(block: Any) -> tuple[TensorLoad, TensorLoad] | None:
+    """Return the two loads of ``out = out + a * b``, casts allowed, or None for another body."""
+    value = getattr(block.body, "value", None)
+    if not isinstance(value, Add):
+        return None
+    product = _uncast(value.b) if isinstance(_uncast(value.a), TensorLoad) else _uncast(value.a)
+    if not isinstance(product, Mul):
+        return None
+    a, b = _uncast(product.a), _uncast(product.b)
+    return (a, b) if isinstance(a, TensorLoad) and isinstance(b, TensorLoad) else None
+
+
+def _uncast(value: Any) -> Any:
+    while isinstance(value, Cast):
+        value = value.value
+    return value
+
+
+def _roles(
+    block: Any, operands: tuple[TensorLoad, TensorLoad]
+) -> tuple[int, int, tuple[int, ...], int, tuple[int, ...]] | None:
+    """Sort the axes into rows, column and reductions; None where they do not fit."""
+    used = [index_variables(load.indices) for load in operands]
+    spatial = [i for i, v in enumerate(block.iter_vars) if v.iter_type == IterVar.DataPar]
+    reductions = tuple(i for i, v in enumerate(block.iter_vars) if v.iter_type == IterVar.CommReduce)
+    own = [[i for i in spatial if block.iter_vars[i].var in used[o]] for o in (0, 1)]
+    if set(own[0]) & set(own[1]) or sorted(own[0] + own[1]) != spatial:
+        return None
+    if not own[0] or not own[1]:
+        return None
+    # The weight has one axis of its own and is indexed plainly, so that it can be laid out in panels.
+    for weight in sorted((1, 0), key=lambda o: spatial[-1] not in own[o]):
+        plain = all(isinstance(i, Var) for i in operands[weight].indices)
+        if len(own[weight]) == 1 and plain:
+            return 1 - weight, weight, tuple(own[1 - weight]), own[weight][0], reductions
+    return None
+
+
+def _read_index(block: Any, load: TensorLoad) -> int:
+    return next(i for i, region in enumerate(block.reads) if region.source.same_as(load.source))
+
+
+def _is_layout_free(func: Any, buffer: Any) -> bool:
+    """Tell whether TVM's attribute ``layout_free_buffers`` names this argument."""
+    free = func.attrs.get("layout_free_buffers") if func.attrs else None
+    if free is None:
+        return False
+    return any(func.params[int(i)].same_as(buffer) for i in free)
