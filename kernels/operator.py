@@ -181,6 +181,11 @@ def _arg_spec(parameter: Any) -> ArgSpec:
     return ArgSpec(str(parameter.name), tuple(int(e) for e in extents), str(parameter.dtype))
 
 
+def func_hash(func: Any) -> str:
+    """Return the structural hash of a PrimFunc as 16 hexadecimal digits."""
+    return f"{tvm_ffi.structural_hash(func) & 0xFFFFFFFFFFFFFFFF:016x}"
+
+
 @dataclass(frozen=True, eq=False)
 class Workload:
     """An operator with its shape and dtype fixed: one PrimFunc and what is needed to judge it.
@@ -235,7 +240,7 @@ class Workload:
     @cached_property
     def hash(self) -> str:
         """Structural hash of the PrimFunc: equal computations have equal hashes, whatever their names."""
-        return f"{tvm_ffi.structural_hash(self.func) & 0xFFFFFFFFFFFFFFFF:016x}"
+        return func_hash(self.func)
 
     @property
     def label(self) -> str:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBConfig
 
+from ...kernels.operator import func_hash
 from ...machine.errors import InputError, unknown_name
 from ...machine.process import load_tensor_intrinsics
 from ..candidate import Candidate
@@ -189,7 +189,7 @@ def _xgb_model() -> Any:
 
 def _module_key(schedule: Any) -> str:
     """Name a candidate by what it compiles: different traces may lead to the same program."""
-    return f"{tvm_ffi.structural_hash(schedule.mod) & 0xFFFFFFFFFFFFFFFF:016x}"
+    return func_hash(schedule.mod["main"])
 
 
 def _seconds(record: Record) -> list[Any]:
