@@ -78,12 +78,12 @@ def _from_module(mod: Any, given: Shapes) -> Model:
         raise InputError("a Relax module needs a function 'main'; rename the one to be compiled")
     mod, params = relax.frontend.detach_params(mod)
     if params.get("main"):
-        names = [v.name_hint for v in mod["main"].params][-len(params["main"]) :]
+        names = [v.name for v in mod["main"].params][-len(params["main"]) :]
         mod = relax.transform.BindParams("main", dict(zip(names, params["main"], strict=True)))(mod)
     variables = mod["main"].params
-    shapes = bound_shapes({v.name_hint: _declared(v) for v in variables}, given)
-    extents = {dim: n for v in variables for dim, n in zip(v.ty.shape, shapes[v.name_hint], strict=True)}
-    symbolic = {dim: n for dim, n in extents.items() if not isinstance(dim, tvm.tirx.IntImm)}
+    shapes = bound_shapes({v.name: _declared(v) for v in variables}, given)
+    extents = {dim: n for v in variables for dim, n in zip(v.ty.shape, shapes[v.name], strict=True)}
+    symbolic = {dim: n for dim, n in extents.items() if isinstance(dim, tvm.tirx.Var)}
     if symbolic:
         mod = relax.transform.BindSymbolicVars(symbolic, "main")(mod)
     return _described("module", mod, tuple(shapes))
@@ -92,7 +92,7 @@ def _from_module(mod: Any, given: Shapes) -> Model:
 def _declared(variable: Any) -> tuple[int | str, ...]:
     if not isinstance(variable.ty, relax.TensorType) or variable.ty.shape is None:
         raise InputError(
-            f"input {variable.name_hint!r} is no tensor of known rank: {variable.ty}; bind or annotate it"
+            f"input {variable.name!r} is no tensor of known rank: {variable.ty}; bind or annotate it"
         )
     return tuple(int(d) if isinstance(d, tvm.tirx.IntImm) else str(d) for d in variable.ty.shape)
 

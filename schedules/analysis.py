@@ -93,4 +93,5 @@ def same_shape(sch: s_tir.Schedule, first: str, last: str) -> bool:
 
 
 def written_buffer(sch: s_tir.Schedule, block: str) -> str:
+    """Return the name of the buffer that a block writes."""
     return str(sch.get(sch.get_sblock(block)).writes[0].source.name)
