@@ -31,9 +31,6 @@ from tvm import s_tir
 from ..contraction import Contraction
 from ..transforms import inline_blocks, last_order, panel_order, parallel_copy, relayout_read, vectorize_last
 
-# Elements moved together when a weight is transposed: a cache line of 4-byte elements, read once.
-_TRANSPOSED = 16
-
 PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
 
 
@@ -90,14 +87,12 @@ def register_tile(
         sch.reorder(column_block, row_block)
     if pack == PACK_IN_BLOCK:
         sch.compute_at(panels, column_block)
-        _order_copy(sch, nest, panels, lanes)
+        vectorize_last(sch, panels, lanes)
         sch.parallel(column_block)
     else:
         sch.parallel(sch.fuse(*((column_block, row_block) if split_columns else (row_block, column_block))))
         if panels is not None:
-            outer = sch.get_loops(panels)
-            _order_copy(sch, nest, panels, lanes)
-            sch.parallel(outer[0])
+            parallel_copy(sch, panels, lanes)
     sch.decompose_reduction(block, sums)
 
 
@@ -170,16 +165,6 @@ def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int) -> Any:
     if nest.constant_weight:
         sch.annotate(panels, "meta_schedule.layout_rewrite_preproc", True)
     return panels
-
-
-def _order_copy(sch: s_tir.Schedule, nest: Contraction, panels: Any, lanes: int) -> None:
-    """Copy panels as vectors where columns are contiguous, else transpose in squares that stay in L1."""
-    if nest.weight_axes[-1] == nest.column:
-        vectorize_last(sch, panels, lanes)
-        return
-    *_, along, column = sch.get_loops(panels)
-    outer, inner = sch.split(along, [None, _TRANSPOSED])
-    sch.reorder(outer, column, inner)
 
 
 def _stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int) -> None:

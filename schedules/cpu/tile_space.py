@@ -86,19 +86,21 @@ class TileChoice:
         """Choose the blocks, who shares what, and where panels are packed.
 
         Threads share the columns where the panels can be dealt out evenly: each then packs its own, and all
-        read the data. They share the rows otherwise. A block's panels, and its rows, keep to half of L2.
+        read the data. They share the rows otherwise. A block's rows keep to half of L2, where each panel meets
+        them; its panels keep to a thread's share of half of L3, so that the data is read from there seldom.
         """
         nest, machine = self.nest, self.machine
         panels, tiles = self.panels(nr), self.row_tiles(mr)
         item = 4 if "32" in nest.dtype else 8
-        half = machine.l2_bytes // 2
         if nest.outer_rows * nest.row_extent * nest.columns * nest.depth < _LEAST_PARALLEL_SUMS:
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": PACK_IN_BLOCK}
         by_columns = panels % machine.cores == 0 or panels >= 8 * machine.cores or tiles < machine.cores
         shared = panels if by_columns else tiles
         share = max(1, shared // machine.cores)
-        columns = max(1, min(half // (nest.depth * nr * item), share if by_columns else panels))
-        rows = max(1, min(half // (nest.depth * mr * item), tiles if by_columns else share))
+        panels_in_l3 = machine.l3_bytes // (2 * machine.cores) // (nest.depth * nr * item)
+        rows_in_l2 = machine.l2_bytes // 2 // (nest.depth * mr * item)
+        columns = max(1, min(panels_in_l3, share if by_columns else panels))
+        rows = max(1, min(rows_in_l2, tiles if by_columns else share))
         columns = _dividing(columns, share) if by_columns else columns
         rows = _dividing(rows, tiles if by_columns else share)
         return {
