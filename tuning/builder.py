@@ -12,40 +12,33 @@ from multiprocessing.connection import wait
 import cloudpickle
 
 from .. import schedules
-from ..machine.process import usable_cpus
 from ..schedules.rule import ScheduleRule
 from .record import Status
 from .tasks import BuildJob, Built, build_candidate
-from .worker import WorkerCrash, WorkerError, WorkerProcess, WorkerTimeout
+from .worker import Worker, WorkerCrash, WorkerError, WorkerTimeout
 
 
 class Builder:
-    """Worker processes that compile, one for each CPU.
+    """Workers that compile side by side.
 
     Parameters
     ----------
     timeout_s : float
         The longest that one candidate may take.
-    workers : int or None
-        How many; the CPUs usable by default.
+    workers : sequence of Worker
+        Who compiles.
     """
 
-    def __init__(self, timeout_s: float = 10.0, workers: int | None = None) -> None:
+    def __init__(self, timeout_s: float, workers: Sequence[Worker]) -> None:
         self.timeout_s = timeout_s
-        self._workers: list[WorkerProcess] = []
-        try:
-            for _ in range(workers or usable_cpus()):
-                self._workers.append(WorkerProcess())
-        except BaseException:
-            self.close()
-            raise
+        self._workers = workers
 
     def build(self, jobs: Sequence[BuildJob]) -> list[Built]:
         """Build candidates in parallel; the results are in the order of the jobs."""
         results: dict[int, Built] = {}
         waiting = deque(enumerate(jobs))
         idle = deque(self._workers)
-        busy: dict[WorkerProcess, tuple[int, float]] = {}
+        busy: dict[Worker, tuple[int, float]] = {}
         while waiting or busy:
             while waiting and idle:
                 index, job = waiting.popleft()
@@ -61,7 +54,7 @@ class Builder:
                     idle.append(worker)
         return [results[i] for i in range(len(jobs))]
 
-    def _result(self, worker: WorkerProcess) -> Built:
+    def _result(self, worker: Worker) -> Built:
         try:
             built: Built = worker.receive(0.0)
             return built
@@ -71,16 +64,6 @@ class Builder:
             return Built(Status.BUILD_ERROR, f"the compiler crashed: {error}")
         except WorkerError as error:
             return Built(Status.BUILD_ERROR, str(error))
-
-    def wait_until_ready(self) -> None:
-        """Wait until no worker is starting: that would disturb a measurement."""
-        for worker in self._workers:
-            worker.wait_until_ready()
-
-    def close(self) -> None:
-        """End the workers."""
-        for worker in self._workers:
-            worker.close()
 
 
 def portable_rule(rule: ScheduleRule) -> str | bytes:

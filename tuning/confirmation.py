@@ -13,7 +13,6 @@ from .cases import Cases
 from .database import Database
 from .measurement import Timing
 from .record import Record, Status
-from .tasks import BuildJob
 from .workbench import Workbench
 
 _ROUNDS = 9
@@ -41,9 +40,7 @@ def confirm(
     group = list({r.id: r for r in finalists}.values())
     for chosen in (group, group[:1]):
         # The trace is what was measured, whatever has become of the rule since.
-        jobs = [
-            BuildJob(r.workload_ir, r.target, bench.new_library(), trace=r.trace) for r in chosen if r.trace
-        ]
+        jobs = [bench.job(r.workload_ir, r.target, trace=r.trace) for r in chosen if r.trace]
         built = bench.build(jobs)
         if not built or len(built) < len(chosen) or any(b.status is not Status.OK for b in built):
             continue

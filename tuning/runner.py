@@ -11,21 +11,23 @@ from pathlib import Path
 
 from .record import Status
 from .tasks import CompareJob, Ran, RunJob, compare_candidates, run_candidate
-from .worker import WorkerCrash, WorkerError, WorkerProcess, WorkerTimeout
+from .worker import Worker, WorkerCrash, WorkerError, WorkerTimeout
 
 
 class Runner:
-    """A worker process that runs candidates one after another.
+    """A worker that runs candidates one after another.
 
     Parameters
     ----------
     timeout_s : float
         The longest that running, checking and timing one candidate may take.
+    worker : Worker
+        Who runs them.
     """
 
-    def __init__(self, timeout_s: float = 10.0) -> None:
+    def __init__(self, timeout_s: float, worker: Worker) -> None:
         self.timeout_s = timeout_s
-        self._worker = WorkerProcess()
+        self._worker = worker
 
     def run(self, job: RunJob) -> Ran:
         """Run one candidate; a hang or a crash ends its process and is told in the status."""
@@ -51,14 +53,6 @@ class Runner:
             return found
         except (WorkerTimeout, WorkerCrash, WorkerError):
             return None
-
-    def wait_until_ready(self) -> None:
-        """Wait until the worker has started."""
-        self._worker.wait_until_ready()
-
-    def close(self) -> None:
-        """End the worker."""
-        self._worker.close()
 
 
 @contextmanager

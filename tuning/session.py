@@ -15,7 +15,7 @@ from ..kernels.operator import Workload
 from ..machine.facts import machine_fingerprint
 from ..machine.peaks import measured_peaks
 from ..machine.target import target_text
-from .builder import portable_rule
+from ..schedules.rule import ScheduleRule
 from .candidate import Candidate
 from .cases import prepare_cases
 from .confirmation import confirm, trial_seconds
@@ -25,7 +25,7 @@ from .progress import Ended, Progress, Started, TrialEnded, quiet
 from .record import Record, Status
 from .runner import device_lock
 from .search import Search, make_strategy
-from .tasks import BuildJob, Built, Ran
+from .tasks import Built, Ran
 from .trial import TrialOrigin
 from .workbench import Workbench
 
@@ -104,8 +104,6 @@ class Session:
         self._bench, self._options = bench, options
         self._target = target_text(options.target)
         self._func_ir = tvm.ir.save_json(workload.func)
-        self._rule = None if search.rule is None else portable_rule(search.rule)
-        self._default_rule = portable_rule(search.default_rule)
         self._start = time.monotonic()
         self._seconds = dict.fromkeys(("search", "build", "run", "confirm"), 0.0)
         self._counts: Counter[Status] = Counter()
@@ -154,7 +152,7 @@ class Session:
             for record in self._records:
                 strategy.tell(search.candidate(record), record)
         if self._default is None and not any(search.is_default(r) for r in self._records):
-            self._default = self._trials([search.default], self._default_rule, search.default_rule.name)[0]
+            self._default = self._trials([search.default], search.default_rule, search.default_rule.name)[0]
             if search.knobs is not None:
                 strategy.tell(search.default, self._default)
         while (reason := self._stop_reason()) is None:
@@ -162,7 +160,7 @@ class Session:
                 candidates = strategy.ask(min(strategy.batch, options.trials - len(self._records)))
             if not candidates:
                 return "exhausted"
-            records = self._trials(candidates, self._rule, search.name)
+            records = self._trials(candidates, search.rule, search.name)
             with self._timed("search"):
                 for candidate, record in zip(candidates, records, strict=False):
                     strategy.tell(candidate, record)
@@ -177,15 +175,15 @@ class Session:
             return "early_stopping"
         return None
 
-    def _trials(self, candidates: Sequence[Candidate], rule: str | bytes | None, space: str) -> list[Record]:
+    def _trials(self, candidates: Sequence[Candidate], rule: ScheduleRule | None, space: str) -> list[Record]:
         """Build candidates side by side, then run them one after another; each ends in a record."""
-        records: list[Record] = []
+        bench, records = self._bench, list[Record]()
         origin = TrialOrigin(
             self._workload, self._func_ir, self._target, space, self._options.strategy, self._options.seed
         )
         with self._timed("build"):
-            jobs = [self._job(rule, c) for c in candidates]
-            every_built = self._bench.build(jobs)
+            jobs = [bench.job(self._func_ir, self._target, rule, c.knobs, c.trace) for c in candidates]
+            every_built = bench.build(jobs)
         for candidate, built in zip(candidates, every_built, strict=True):
             if records and self._stop_reason() is not None:
                 break
@@ -197,14 +195,7 @@ class Session:
             self._take(record)
         return records
 
-    def _job(self, rule: str | bytes | None, candidate: Candidate) -> BuildJob:
-        return BuildJob(
-            self._func_ir, self._target, self._bench.new_library(), rule, candidate.knobs, candidate.trace
-        )
-
     def _run(self, built: Built) -> Ran:
-        if built.status is not Status.OK:
-            return Ran(built.status, built.message)
         best = self._best_here()
         give_up_s = self._options.give_up_factor * trial_seconds(best) if best else float("inf")
         return self._bench.run(built, self._cases, self._options.timing, give_up_s)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from .builder import Builder
+from ..machine.process import usable_cpus
+from ..schedules.rule import ScheduleRule
+from .builder import Builder, portable_rule
 from .cases import Cases, new_folder
 from .measurement import Timing
+from .record import Status
 from .runner import Runner
 from .tasks import BuildJob, Built, CompareJob, Ran, RunJob
+from .worker import WorkerGroup
 
 
 class Workbench:
@@ -30,12 +34,13 @@ class Workbench:
         self.folder = new_folder()
         self._libraries = 0
         try:
-            # The runner comes first: the first candidate is the default schedule, built in no time.
-            self._runner = Runner(timeout_s)
-            self._builder = Builder(timeout_s, builders)
+            self._group = WorkerGroup(1 + (builders or usable_cpus()))
         except BaseException:
-            self.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
             raise
+        runner, *others = self._group.workers
+        self._runner = Runner(timeout_s, runner)
+        self._builder = Builder(timeout_s, others)
 
     def __enter__(self) -> Workbench:
         """Return the workbench itself."""
@@ -49,26 +54,35 @@ class Workbench:
 
     def close(self) -> None:
         """End the workers and remove the folder."""
-        for part in ("_runner", "_builder"):
-            if hasattr(self, part):
-                getattr(self, part).close()
+        self._group.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def new_library(self) -> str:
-        """Return a path for a library that no other has."""
+    def job(
+        self,
+        workload_ir: str,
+        target: str,
+        rule: ScheduleRule | None = None,
+        knobs: Mapping[str, int] | None = None,
+        trace: str | None = None,
+    ) -> BuildJob:
+        """Describe a candidate to build; its library gets a name that no other has."""
         self._libraries += 1
-        return str(Path(self.folder) / f"candidate{self._libraries}.so")
+        library = str(Path(self.folder) / f"candidate{self._libraries}.so")
+        portable = None if rule is None else portable_rule(rule)
+        return BuildJob(workload_ir, target, library, portable, knobs, trace)
 
     def build(self, jobs: Sequence[BuildJob]) -> list[Built]:
         """Build candidates in parallel."""
         return self._builder.build(jobs)
 
     def run(self, built: Built, cases: Cases, timing: Timing, give_up_s: float = float("inf")) -> Ran:
-        """Run, check and time one candidate that was built, and remove its library.
+        """Run, check and time one candidate, and remove its library; one that was not built stays so.
 
         No worker is starting meanwhile: that would disturb the measurement.
         """
-        self._builder.wait_until_ready()
+        if built.status is not Status.OK:
+            return Ran(built.status, built.message)
+        self._group.wait_until_ready()
         ran = self._runner.run(RunJob(built.library, cases, timing, give_up_s))
         Path(built.library).unlink(missing_ok=True)
         return ran
@@ -77,5 +91,5 @@ class Workbench:
         self, built: Sequence[Built], cases: Cases, timing: Timing, rounds: int
     ) -> list[list[float]] | None:
         """Measure candidates in turns in a fresh process; None where one of them takes it down."""
-        self._builder.wait_until_ready()
+        self._group.wait_until_ready()
         return self._runner.compare(CompareJob(tuple(b.library for b in built), cases, timing, rounds))

@@ -1,8 +1,8 @@
 """Worker processes: where candidates are built and run, so that one that hangs or crashes costs one trial.
 
-A worker is two processes. The first imports TVM once (0.8 s) and forks the second, which does the work.
-When the second dies, the first tells why and forks another one: 10 ms instead of a new start. Both end
-with their parent, however it ends, and neither sees the terminal's Ctrl-C: the parent decides.
+A group of workers starts as one process that imports TVM once (0.8 s) and forks each worker. When a
+worker dies, that first process tells why and forks another one: 10 ms instead of a new start. All of them
+end with their parent, however it ends, and none sees the terminal's Ctrl-C: the parent decides.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO, NoReturn
 
 Task = Callable[[Any], Any]
 """A function of a module that the worker can import; its argument and result are picklable."""
@@ -44,11 +45,13 @@ class WorkerError(Exception):
     """A task raised an exception; the message is its type and text."""
 
 
-class WorkerProcess:
-    """One worker, seen from the process that gives it tasks.
+class WorkerGroup:
+    """Workers of one kind, forked from one process that has imported what they need.
 
     Parameters
     ----------
+    count : int
+        How many workers.
     environment : mapping, optional
         Variables to set besides this process's own.
     preload : tuple of str
@@ -57,37 +60,65 @@ class WorkerProcess:
 
     def __init__(
         self,
+        count: int,
         environment: Mapping[str, str] | None = None,
         preload: tuple[str, ...] = ("tvm", "tunesmith.tuning.tasks"),
     ) -> None:
-        ours, theirs = socket.socketpair()
-        # Opened by the worker's number alone: no name, nothing left behind.
-        self._output = tempfile.TemporaryFile("w+b", buffering=0)
-        # Functions and modules that are importable here shall be importable there.
-        path = os.pathsep.join(p for p in sys.path if p)
-        with theirs:
+        with ExitStack() as theirs:
+            channels = [socket.socketpair() for _ in range(count)]
+            # Temporary files have no name: nothing of them is left behind.
+            outputs = [tempfile.TemporaryFile("w+b", buffering=0) for _ in range(count)]
+            pipes = [theirs.enter_context(channel[1]).fileno() for channel in channels]
+            files = [output.fileno() for output in outputs]
+            # What is importable here shall be importable there.
+            path = os.pathsep.join(p for p in sys.path if p)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid()), ",".join(preload)],
+                [sys.executable, "-m", __name__, *map(_listed, (pipes, files, [os.getpid()], preload))],
                 env={**os.environ, "PYTHONPATH": path, **(environment or {})},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[*pipes, *files],
                 stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=self._output,
+                stdout=outputs[0],
+                stderr=outputs[0],
                 start_new_session=True,
             )
-        self.connection = Connection(ours.detach())
-        self._child = 0
-        self._ready = False
+        self.workers = [
+            Worker(Connection(channel[0].detach()), output, self._process)
+            for channel, output in zip(channels, outputs, strict=True)
+        ]
 
-    def __enter__(self) -> WorkerProcess:
-        """Return the worker itself."""
+    def __enter__(self) -> WorkerGroup:
+        """Return the group itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it."""
+        """End the workers."""
         self.close()
+
+    def close(self) -> None:
+        """End the workers and everything they started; safe to call twice."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        for worker in self.workers:
+            worker.close()
+
+    def wait_until_ready(self) -> None:
+        """Wait until no worker is starting: that would disturb a measurement."""
+        for worker in self.workers:
+            worker.wait_until_ready()
+
+
+class Worker:
+    """One worker, seen from the process that gives it tasks; made by its group."""
+
+    def __init__(self, connection: Connection, output: BinaryIO, group: subprocess.Popen[bytes]) -> None:
+        self.connection = connection
+        self._output, self._group = output, group
+        self._process = 0
+        self._ready = False
 
     def call(self, task: Task, payload: Any, timeout_s: float) -> Any:
         """Do a task and return its result.
@@ -123,26 +154,20 @@ class WorkerProcess:
         """Wait until the worker has started or started again; after that it waits without using a CPU."""
         while not self._ready:
             if not self.connection.poll(_START_TIMEOUT_S):
-                raise RuntimeError(
-                    f"a worker process did not start in {_START_TIMEOUT_S:g} s{self._output_tail()}"
-                )
+                raise RuntimeError(f"no worker started in {_START_TIMEOUT_S:g} s{self._output_tail()}")
             kind, value = self._next_message()
             if kind == "ready":
-                self._child, self._ready = value, True
+                self._process, self._ready = value, True
 
     def restart(self) -> None:
         """Put a fresh process in the place of the one that does the work."""
         self.wait_until_ready()
         self._ready = False
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._child, signal.SIGKILL)
+            os.kill(self._process, signal.SIGKILL)
 
     def close(self) -> None:
-        """End the worker and everything it started; safe to call twice."""
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        """Close this end; the group ends the process."""
         self.connection.close()
         self._output.close()
 
@@ -150,9 +175,9 @@ class WorkerProcess:
         try:
             kind, value = self.connection.recv()
         except (EOFError, OSError) as error:
-            status = self._process.wait()
+            status = self._group.wait()
             tail = self._output_tail()
-            raise RuntimeError(f"a worker process ended by itself: {death(status)}{tail}") from error
+            raise RuntimeError(f"the worker processes ended by themselves: {death(status)}{tail}") from error
         return kind, value
 
     def _output_tail(self) -> str:
@@ -162,6 +187,10 @@ class WorkerProcess:
             errors="replace"
         )
         return f"; its last output: {text.strip()}" if text.strip() else ""
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ",".join(map(str, values))
 
 
 def death(returncode: int) -> str:
@@ -174,23 +203,34 @@ def death(returncode: int) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Run as a worker: import, then fork the process that does the work again whenever it dies."""
-    descriptor, parent, preload = int(arguments[0]), int(arguments[1]), arguments[2]
+    """Run as the first process of a group: import, fork the workers, and fork again whichever dies."""
+    pipes, files, (parent,) = ([int(n) for n in text.split(",")] for text in arguments[:3])
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    connection = Connection(descriptor)
-    _import_all([name for name in preload.split(",") if name])
+    _import_all([name for name in arguments[3].split(",") if name])
+    missing = [(Connection(pipe), file) for pipe, file in zip(pipes, files, strict=True)]
+    running: dict[int, tuple[Connection, int]] = {}
     while True:
-        here = os.getpid()
-        child = os.fork()
-        if child == 0:
-            _die_with(here)
-            _work(connection)
-        _, status = os.waitpid(child, 0)
+        for connection, file in missing:
+            running[_forked(connection, file)] = (connection, file)
+        process, status = os.waitpid(-1, 0)
+        missing = [running.pop(process)]
         try:
-            connection.send(("died", death(os.waitstatus_to_exitcode(status))))
+            missing[0][0].send(("died", death(os.waitstatus_to_exitcode(status))))
         except OSError:
             return
+
+
+def _forked(connection: Connection, output: int) -> int:
+    """Fork a worker and return its process id."""
+    here = os.getpid()
+    process = os.fork()
+    if process == 0:
+        _die_with(here)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        _work(connection)
+    return process
 
 
 def _import_all(modules: list[str]) -> None:
@@ -210,7 +250,7 @@ def _die_with(parent: int) -> None:
         os._exit(0)
 
 
-def _work(connection: Connection) -> None:
+def _work(connection: Connection) -> NoReturn:
     """Do tasks until the parent closes the pipe."""
     connection.send(("ready", os.getpid()))
     while True:
