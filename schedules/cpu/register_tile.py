@@ -71,7 +71,7 @@ def register_tile(
     _stage_data(sch, nest, lanes)
     padded = _pad(sch, nest, mr, nr)
     block = sch.get_sblock(nest.block)
-    panels = None if pack == PACK_NOTHING else _pack_weight(sch, nest, nr)
+    panels = None if pack == PACK_NOTHING else _pack_weight(sch, nest, nr, pack)
     if tail is None:
         tail = sch.get_consumers(block)[0] if padded else sch.cache_write(block, 0, "local")
     elif padded:
@@ -152,7 +152,7 @@ def _pad(sch: s_tir.Schedule, nest: Contraction, mr: int, nr: int) -> bool:
     return True
 
 
-def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int) -> Any:
+def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int) -> Any:
     """Lay the weight out in panels of nr columns: (column // nr, reductions..., column % nr)."""
     block = sch.get_sblock(nest.block)
     if nest.columns % nr:
@@ -162,7 +162,7 @@ def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int) -> Any:
     others = [nest.weight_axes.index(axis) for axis in nest.reductions]
     order = panel_order(len(nest.weight_axes), nest.weight_axes.index(nest.column), others, nr)
     relayout_read(sch, block, nest.weight, panels, order)
-    if nest.constant_weight:
+    if nest.constant_weight and pack == PACK_FIRST:
         sch.annotate(panels, "meta_schedule.layout_rewrite_preproc", True)
     return panels
 

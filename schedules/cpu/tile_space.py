@@ -93,7 +93,8 @@ class TileChoice:
         panels, tiles = self.panels(nr), self.row_tiles(mr)
         item = 4 if "32" in nest.dtype else 8
         if nest.outer_rows * nest.row_extent * nest.columns * nest.depth < _LEAST_PARALLEL_SUMS:
-            return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": PACK_IN_BLOCK}
+            pack = PACK_FIRST if pack_free else PACK_IN_BLOCK
+            return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
         by_columns = panels % machine.cores == 0 or panels >= 8 * machine.cores or tiles < machine.cores
         shared = panels if by_columns else tiles
         share = max(1, shared // machine.cores)
@@ -157,6 +158,10 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
         ),
         Constraint(
             "pack=1 needs split_columns=1", lambda k: k["pack"] != PACK_IN_BLOCK or k["split_columns"] == 1
+        ),
+        Constraint(
+            "pack=2 where the weight is constant: packing it once costs nothing",
+            lambda k: k["pack"] == PACK_FIRST or not nest.constant_weight,
         ),
         Constraint(
             f"pack=0 needs nr to divide the columns ({nest.columns}) and columns that are contiguous",
