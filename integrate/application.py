@@ -20,6 +20,7 @@ from .functions import as_workload, is_workload, prim_funcs
 RECORD, DEFAULT, FALLBACK = "record", "default", "fallback"
 
 _SCHEDULED = "tirx.is_scheduled"
+_PACKING = "meta_schedule.layout_rewrite_preproc"
 
 
 class MissingRecordsError(RuntimeError):
@@ -81,6 +82,7 @@ def apply_records(mod: Any, target: Any, database: Database | None = None) -> tu
         schedule, choice = _scheduled(name, func, target, database)
         choices.append(choice)
         if schedule is not None:
+            _keep_separable_packing(schedule)
             # As a part of a module it is private again: two functions cannot both be called "main".
             scheduled = schedule.mod["main"].with_attr(_SCHEDULED, True).without_attr("global_symbol")
             result.update_func(mod.get_global_var(name), scheduled)
@@ -90,8 +92,9 @@ def apply_records(mod: Any, target: Any, database: Database | None = None) -> tu
 def pack_weights(mod: Any) -> Any:
     """Run the layout changes of constant weights that schedules ask for once, now.
 
-    A schedule marks the block that packs a weight with ``meta_schedule.layout_rewrite_preproc``; it becomes
-    a function of its own, is run on the constant, and its result takes the constant's place.
+    A schedule marks the block that packs a weight before its other loops with
+    ``meta_schedule.layout_rewrite_preproc``; it becomes a function of its own, is run on the constant, and its
+    result takes the constant's place.
     """
     return tvm.transform.Sequential(
         [transform.SplitLayoutRewritePreproc(), transform.DeadCodeElimination(), FoldConstants()]
@@ -142,6 +145,15 @@ def _candidates(
             yield RECORD, record.space, time, lambda: scheduled_from_record(record, func, target)
     for rule in schedules.schedule_rules().values():
         yield DEFAULT, rule.name, reason, lambda rule=rule: rule.scheduled(func, target)
+
+
+def _keep_separable_packing(schedule: Any) -> None:
+    """Unmark packing blocks inside other loops: those pack in cache, block by block, and cannot be run before."""
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        if _PACKING in schedule.get(block).annotations:
+            loops = schedule.get_loops(block)
+            if loops and len(schedule.get_child_blocks(loops[0])) > 1:
+                schedule.unannotate(block, _PACKING)
 
 
 def _choice(name: str, workload: Workload | None, origin: str, space: str, reason: str) -> Choice:

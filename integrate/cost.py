@@ -13,7 +13,8 @@ from tvm.tirx import BufferStore
 
 _ARITHMETIC = (Add, Sub, Mul, Div, Max, Min)
 # Calls that only choose, reinterpret or convert.
-_FREE_CALLS = ("tirx.if_then_else", "tirx.reinterpret", "tirx.likely")
+_CONDITION = "prim.if_then_else"
+_FREE_CALLS = (_CONDITION, "prim.likely", "tirx.reinterpret")
 
 
 def count_flops(func: Any) -> int:
@@ -55,5 +56,5 @@ class _Counter:
         name = getattr(call.op, "name", "")
         self.flops += 0 if name in _FREE_CALLS else self.iterations
         # The condition of an if_then_else is index arithmetic.
-        for arg in call.args[1:] if name == "tirx.if_then_else" else call.args:
+        for arg in call.args[1:] if name == _CONDITION else call.args:
             visitor.visit(arg)

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tunesmith as ts
+from tunesmith.integrate import application
+from tunesmith.integrate.application import MissingRecordsError, apply_records, pack_weights
+from tunesmith.integrate.extraction import extract_workload
+from tunesmith.integrate.functions import prim_func_calls, prim_funcs
+from tunesmith.schedules.rule import ScheduleRule
+from tunesmith.schedules.space import KnobSpace
+from tunesmith.tuning.record import Status
+
+from .conftest import record_of
+
+
+def _failing(name: str) -> ScheduleRule:
+    def rewrite(sch: Any) -> None:
+        sch.get_sblock("no such block")
+
+    return ScheduleRule(name, "always fails", rewrite, lambda func, target: KnobSpace((), (), {}))
+
+
+def _heaviest(net: Any) -> Any:
+    return ts.extract_workloads(net)[0].workload
+
+
+def _choice(choices: Any, name: str) -> Any:
+    return next(c for c in choices if c.function == name)
+
+
+def test_without_records_every_function_gets_its_default(net: Any) -> None:
+    mod, choices = apply_records(net.prepared(ts.host_target()), ts.host_target())
+    assert {c.origin for c in choices} == {"default"}
+    assert {c.function for c in choices} == {name for name, _ in prim_funcs(mod)}
+    assert all(func.attrs["tirx.is_scheduled"] for _, func in prim_funcs(mod))
+
+
+def test_a_record_is_put_back_into_the_model(
+    net: Any, tmp_path: Path, net_input: np.ndarray, net_output: np.ndarray
+) -> None:
+    workload = _heaviest(net)
+    with ts.Database(tmp_path / "t.db") as database:
+        database.add(record_of(workload, run_secs=(2e-3,)))
+        package = ts.compile_model(net, database=database)
+    choice = _choice(package.choices, workload.name)
+    assert (choice.origin, choice.schedule) == ("record", "conv2d")
+    assert choice.reason == f"record test-{workload.name}: 2 ms"
+    assert sum(c.origin == "record" for c in package.choices) == 1
+    np.testing.assert_allclose(package.run({"x": net_input})["output_0"], net_output, rtol=1e-4, atol=1e-5)
+
+
+def test_the_record_decides_the_schedule(net: Any, tmp_path: Path) -> None:
+    workload, target = _heaviest(net), ts.host_target()
+    with ts.Database(tmp_path / "t.db") as database:
+        database.add(record_of(workload, space="general", knobs={}))
+        mod, _ = apply_records(net.prepared(target), target, database)
+    plain, _ = apply_records(net.prepared(target), target)
+    functions = {
+        label: dict(prim_funcs(m))[workload.name].script() for label, m in (("a", mod), ("b", plain))
+    }
+    assert functions["a"] != functions["b"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"verified": False}, {"status": Status.WRONG_RESULT}, {"target": '{"kind":"llvm","mcpu":"other"}'}],
+)
+def test_other_records_are_not_applied(net: Any, tmp_path: Path, changes: dict[str, Any]) -> None:
+    workload = _heaviest(net)
+    with ts.Database(tmp_path / "t.db") as database:
+        database.add(record_of(workload, **changes))
+        _, choices = apply_records(net.prepared(ts.host_target()), ts.host_target(), database)
+    choice = _choice(choices, workload.name)
+    assert (choice.origin, choice.reason) == ("default", "no verified record of this target")
+
+
+def test_a_record_that_does_not_fit_is_told_and_the_default_taken(net: Any, tmp_path: Path) -> None:
+    workload = _heaviest(net)
+    with ts.Database(tmp_path / "t.db") as database:
+        database.add(record_of(workload, knobs={"no_such_knob": 1}))
+        _, choices = apply_records(net.prepared(ts.host_target()), ts.host_target(), database)
+    choice = _choice(choices, workload.name)
+    assert (choice.origin, choice.schedule) == ("fallback", "conv2d")
+    assert "conv2d failed: InputError: unknown knob 'no_such_knob'" in choice.reason
+
+
+def test_a_failing_schedule_is_told_and_the_next_one_taken(net: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = {"broken": _failing("broken"), **ts.schedule_rules()}
+    monkeypatch.setattr(application.schedules, "schedule_rules", lambda: rules)
+    _, choices = apply_records(net.prepared(ts.host_target()), ts.host_target())
+    assert {c.origin for c in choices} == {"fallback"}
+    assert all(c.reason.startswith("broken failed: ") for c in choices)
+    assert _choice(choices, _heaviest(net).name).schedule == "conv2d"
+
+
+def test_without_any_schedule_the_plain_loops_stay_and_it_is_said(
+    net: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application.schedules, "schedule_rules", lambda: {"broken": _failing("broken")})
+    mod, choices = apply_records(net.prepared(ts.host_target()), ts.host_target())
+    assert {(c.origin, c.schedule) for c in choices} == {("fallback", "none")}
+    assert all(c.reason.endswith("no schedule applies") for c in choices)
+    assert [name for name, _ in prim_funcs(mod)] == [n for n, _ in prim_funcs(net.prepared(ts.host_target()))]
+
+
+def test_strict_names_the_functions_without_a_record(net: Any, tmp_path: Path) -> None:
+    workload = _heaviest(net)
+    with ts.Database(tmp_path / "t.db") as database:
+        database.add(record_of(workload))
+        with pytest.raises(MissingRecordsError, match="functions have no record: ") as caught:
+            ts.compile_model(net, database=database, strict=True)
+    assert workload.name not in str(caught.value)
+
+
+def test_strict_passes_with_a_record_for_every_workload(net: Any, tmp_path: Path) -> None:
+    with ts.Database(tmp_path / "t.db") as database:
+        for found in ts.extract_workloads(net):
+            database.add(record_of(found.workload))
+        package = ts.compile_model(net, database=database, strict=True)
+    assert {c.origin for c in package.choices if c.flops} == {"record"}
+
+
+def test_weights_are_packed_once_at_compile_time(net: Any) -> None:
+    target = ts.host_target()
+    scheduled, _ = apply_records(net.prepared(target), target)
+    script = scheduled.script()
+    packed = pack_weights(scheduled)
+    assert "layout_rewrite_preproc" in script, "the default schedule packs"
+    assert "layout_rewrite_preproc" not in packed.script()
+    before = [name for name, _ in prim_func_calls(scheduled)]
+    assert [name.removesuffix("_prepacked") for name, _ in prim_func_calls(packed)] == before
+
+
+def test_one_function_taken_out_tuned_and_put_back(
+    net: Any, tmp_path: Path, net_input: np.ndarray, net_output: np.ndarray
+) -> None:
+    name = _heaviest(net).name
+    workload = extract_workload(net, name)
+    rule = ts.schedule_rules()["conv2d"]
+    space = rule.space(workload.func, ts.host_target())
+    assert space is not None
+    other = next(p for p in space.points if p != dict(space.default))
+    with ts.Database(tmp_path / "t.db") as database:
+        database.add(record_of(workload, knobs=other))
+        package = ts.compile_model(net, database=database)
+    assert _choice(package.choices, name).origin == "record"
+    np.testing.assert_allclose(package.run({"x": net_input})["output_0"], net_output, rtol=1e-4, atol=1e-5)

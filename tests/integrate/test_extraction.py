@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import tunesmith as ts
+from tunesmith.integrate.extraction import extract_workload
+
+from .conftest import write_onnx
+
+
+def _stack(path: Path, depth: int) -> Path:
+    """Equal layers, each with weights of its own."""
+    rng = np.random.default_rng(0)
+    weights = {f"w{i}": rng.standard_normal((8, 8), np.float32) for i in range(depth)}
+    nodes: list[Any] = []
+    for i in range(depth):
+        nodes.append(helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"m{i}"]))
+        nodes.append(helper.make_node("Tanh", [f"m{i}"], [f"x{i + 1}"]))
+    return write_onnx(path, nodes, {"x0": [4, 8]}, {f"x{depth}": [4, 8]}, weights)
+
+
+def test_equal_functions_are_one_workload(tmp_path: Path) -> None:
+    (only,) = ts.extract_workloads(ts.load_model(_stack(tmp_path / "m.onnx", 3)))
+    assert only.calls == 3
+    assert only.share == 1.0
+    assert only.workload.flops == 2 * 4 * 8 * 8 + 4 * 8
+    assert only.workload.weights == (1,)
+    assert [a.shape for a in only.workload.args] == [(4, 8), (8, 8), (4, 8)]
+
+
+def test_the_heaviest_come_first_and_shares_add_up(net: Any) -> None:
+    found = ts.extract_workloads(net)
+    shares = [w.share for w in found]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1)
+    assert "conv2d" in found[0].functions[0]
+    assert found[0].workload.flops == 2 * 12 * 12 * 16 * 16 * 9 + 3 * 12 * 12 * 16
+
+
+def test_a_workload_is_a_main_that_is_its_own_reference(net: Any) -> None:
+    for found in ts.extract_workloads(net):
+        assert found.workload.func.attrs["global_symbol"] == "main"
+        assert found.workload.reference is None
+
+
+def test_functions_that_compute_nothing_are_left_out(net: Any) -> None:
+    assert not any("transpose" in name for w in ts.extract_workloads(net) for name in w.functions)
+
+
+def test_one_function_by_name(net: Any) -> None:
+    heaviest = ts.extract_workloads(net)[0]
+    assert extract_workload(net, heaviest.functions[0]).hash == heaviest.workload.hash
+    with pytest.raises(
+        ts.InputError, match=r"unknown function of net 'fused_conv2d_ad'; did you mean fused_conv2d"
+    ):
+        extract_workload(net, "fused_conv2d_ad")
+
+
+def test_hashes_are_the_same_in_another_process(net: Any, net_path: Path) -> None:
+    code = (
+        "import sys, tunesmith as ts\n"
+        "print(*[w.workload.hash for w in ts.extract_workloads(ts.load_model(sys.argv[1]))])"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code, str(net_path)], capture_output=True, text=True, check=True
+    )
+    assert child.stdout.split() == [w.workload.hash for w in ts.extract_workloads(net)]
