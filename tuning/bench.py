@@ -1,0 +1,213 @@
+"""Benchmark: implementations of a workload side by side, in turns, each in a process of its own.
+
+Thread pools of different libraries in one process fight for the cores long after a call has returned, so
+implementations share no process. They are measured in rounds, one of each a round, with a pause before
+each in which the threads of the one before fall asleep: a disturbance of the machine meets all of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import inf, isfinite
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from .. import schedules
+from ..kernels.operator import Workload
+from ..machine.errors import InputError, unknown_name
+from ..machine.peaks import measured_peaks
+from ..machine.process import usable_cpus
+from ..machine.target import as_target, target_text
+from .baselines import LIBRARIES
+from .bench_tasks import BaselineJob, KernelJob, Prepared, prepare_baseline, prepare_kernel, time_prepared
+from .cases import Cases, new_folder, prepare_cases
+from .compilation import best_schedule, build
+from .database import Database
+from .measurement import Timing
+from .runner import device_lock
+from .verification import UNSCHEDULED
+from .worker import Worker, WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
+
+DEFAULT, TUNED = "default", "tuned"
+
+# Long enough for the threads of OpenMP, OpenBLAS and TVM to stop spinning and sleep.
+_PAUSE_S = 0.02
+# An implementation so slow that its rounds would take longer is measured in fewer of them.
+_LONGEST_S = 10.0
+_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class _Entrant:
+    """An implementation that is prepared and waits for its turns."""
+
+    name: str
+    worker: Worker
+    prepared: Prepared
+    timing: Timing
+
+    @property
+    def number(self) -> int:
+        """How often to call in one turn."""
+        return self.timing.calls(self.prepared.call_s)
+
+    @property
+    def rounds(self) -> int:
+        """In how many rounds to take part."""
+        # Each turn makes one more call, which does not count.
+        turn_s = (self.number + 1) * self.prepared.call_s
+        return max(1, min(self.timing.repeat, int(_LONGEST_S / turn_s)))
+
+
+def bench(
+    workload: Workload | Sequence[Workload],
+    implementations: Sequence[str] = (DEFAULT, UNSCHEDULED, "numpy"),
+    database: Database | None = None,
+    target: Any = "host",
+    rounds: int = 15,
+    min_repeat_ms: float = 20.0,
+    say: Callable[[str], None] = lambda line: print(line, file=sys.stderr),
+) -> list[dict[str, Any]]:
+    """Time implementations of one or several workloads against each other.
+
+    Parameters
+    ----------
+    workload : Workload or sequence of Workload
+        What to compute.
+    implementations : sequence of str
+        ``default``, ``tuned`` (the best verified record), ``unscheduled``, a schedule rule's name, or a
+        library's: ``numpy``, ``torch``, ``onnxruntime``.
+    database : Database or None
+        Where ``tuned`` looks for a record.
+    target : Target or str
+        What to compile for; it must run on this machine.
+    rounds : int
+        How often each is measured.
+    min_repeat_ms : float
+        The least duration of one measurement in milliseconds; short kernels are called several times in it.
+    say : callable
+        Told in a line why an implementation is left out; stderr by default.
+
+    Returns
+    -------
+    list of dict
+        One row an implementation: operator, shape, dtype, target, implementation, median_s, p20_s, p80_s,
+        gflops, gbps, roofline_fraction, verified, threads, ratio (median over that of the first
+        implementation) and note.
+
+    Raises
+    ------
+    InputError
+        There is no such implementation, or ``tuned`` has no database.
+    """
+    target = as_target(target)
+    names = list(dict.fromkeys(implementations))
+    _check(names, database)
+    workloads = [workload] if isinstance(workload, Workload) else workload
+    with ExitStack() as stack:
+        folder = new_folder()
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        preload = ("tvm", "tunesmith.tuning.bench_tasks")
+        group = stack.enter_context(WorkerGroup(len(names), preload=preload))
+        rows: list[dict[str, Any]] = []
+        for each in workloads:
+            cases = prepare_cases(each, f"{folder}/{each.hash}")
+            entrants = []
+            for name, worker in zip(names, group.workers, strict=True):
+                prepared = _prepared(name, worker, each, cases, database, target)
+                if isfinite(prepared.call_s):
+                    entrants.append(_Entrant(name, worker, prepared, Timing(0, rounds, min_repeat_ms)))
+                else:
+                    say(f"{each.label}: {name} is left out: {prepared.note}")
+            rows += _rows(each, target, entrants, _timed_in_turns(entrants, rounds))
+    return rows
+
+
+def _check(names: Sequence[str], database: Database | None) -> None:
+    known = [DEFAULT, TUNED, UNSCHEDULED, *schedules.schedule_rules(), *LIBRARIES]
+    for name in names:
+        if name not in known:
+            raise unknown_name("implementation", name, known)
+    if not names:
+        raise InputError(f"name at least one implementation; there are: {', '.join(known)}")
+    if TUNED in names and database is None:
+        raise InputError("the implementation 'tuned' needs a database: give it with database= or --db FILE")
+
+
+def _prepared(
+    name: str, worker: Worker, workload: Workload, cases: Cases, database: Database | None, target: Any
+) -> Prepared:
+    """Build an implementation and hand it to its worker; one that fails says why and takes no part."""
+    try:
+        if name in LIBRARIES:
+            task: Any = prepare_baseline
+            job: Any = BaselineJob(name, workload.name, dict(workload.shape), cases)
+        else:
+            schedule, note = _scheduled(name, workload, database, target)
+            task, job = prepare_kernel, KernelJob(f"{cases.folder}/{name}.so", cases, note)
+            build(schedule, target).export_library(job.library)
+        with device_lock():
+            prepared: Prepared = worker.call(task, job, _TIMEOUT_S)
+        return prepared
+    except (InputError, WorkerCrash, WorkerError, WorkerTimeout) as error:
+        return Prepared(False, inf, str(error))
+
+
+def _scheduled(name: str, workload: Workload, database: Database | None, target: Any) -> tuple[Any, str]:
+    """Return an implementation's schedule and where it comes from."""
+    if name == UNSCHEDULED:
+        return workload.func, ""
+    if name in (DEFAULT, TUNED):
+        schedule, origin = best_schedule(workload, database if name == TUNED else None, target)
+        return schedule, str(origin)
+    schedule = schedules.rule(name).scheduled(workload.func, target)
+    if schedule is None:
+        raise InputError(f"the schedule {name!r} does not apply")
+    return schedule, ""
+
+
+def _timed_in_turns(entrants: Sequence[_Entrant], rounds: int) -> list[list[float]]:
+    """Measure everyone once a round; the slow ones sit out the last rounds."""
+    seconds: list[list[float]] = [[] for _ in entrants]
+    with device_lock():
+        for turn in range(rounds):
+            for entrant, found in zip(entrants, seconds, strict=True):
+                if turn < entrant.rounds:
+                    time.sleep(_PAUSE_S)
+                    found.append(entrant.worker.call(time_prepared, entrant.number, _TIMEOUT_S))
+    return seconds
+
+
+def _rows(
+    workload: Workload, target: Any, entrants: Sequence[_Entrant], seconds: Sequence[Sequence[float]]
+) -> list[dict[str, Any]]:
+    with device_lock():
+        limit = measured_peaks().seconds(workload.flops, workload.bytes_moved, workload.dtype)
+    medians = [median(found) for found in seconds]
+    return [
+        {
+            "operator": workload.name,
+            "shape": dict(workload.shape),
+            "dtype": workload.dtype,
+            "target": target_text(target),
+            "implementation": entrant.name,
+            "median_s": middle,
+            "p20_s": float(np.quantile(found, 0.2)),
+            "p80_s": float(np.quantile(found, 0.8)),
+            "gflops": workload.flops / middle / 1e9,
+            "gbps": workload.bytes_moved / middle / 1e9,
+            "roofline_fraction": limit / middle,
+            "verified": entrant.prepared.verified,
+            "threads": usable_cpus(),
+            "ratio": middle / medians[0],
+            "note": entrant.prepared.note,
+        }
+        for entrant, middle, found in zip(entrants, medians, seconds, strict=True)
+    ]
