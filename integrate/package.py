@@ -156,7 +156,7 @@ class Package:
             The file cannot be written there.
         """
         path = require_writable(path)
-        if not hasattr(self._library, "export_library"):
+        if not isinstance(self._library, relax.VMExecutable):
             raise InputError(f"{self.manifest.name} was loaded from a package file; copy that file")
         write_package(path, self._library, self._weights, self.manifest)
         return path

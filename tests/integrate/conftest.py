@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tunesmith as ts
 import tvm
 from onnx import TensorProto, helper, numpy_helper
-
-import tunesmith as ts
 from tunesmith.machine.target import target_text
 from tunesmith.tuning.record import Record, Status
 

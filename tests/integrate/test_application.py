@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 import tunesmith as ts
 from tunesmith.integrate import application
 from tunesmith.integrate.application import MissingRecordsError, apply_records, pack_weights

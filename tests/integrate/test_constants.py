@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
-
 from tunesmith.integrate.constants import FoldConstants
 from tunesmith.integrate.functions import dataflow_bindings
+from tvm import relax
 
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 

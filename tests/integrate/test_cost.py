@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from math import prod
 
-import tvm
-from tvm import te
-
 import tunesmith as ts
+import tvm
 from tunesmith.integrate.cost import count_flops
+from tvm import te
 
 
 def test_a_convolution_counts_its_multiply_adds() -> None:

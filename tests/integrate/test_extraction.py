@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
-
 import tunesmith as ts
+from onnx import helper
 from tunesmith.integrate.extraction import extract_workload
 
 from .conftest import write_onnx

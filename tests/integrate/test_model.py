@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tunesmith as ts
 import tvm
 from onnx import helper
 from tvm import relax
-
-import tunesmith as ts
 
 from .conftest import conv_net, write_onnx
 

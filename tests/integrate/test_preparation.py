@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 import tunesmith as ts
 from tunesmith.integrate.functions import WEIGHTS, prim_func_calls, prim_funcs
 

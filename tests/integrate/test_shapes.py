@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 import tunesmith as ts
 from tunesmith.integrate.shapes import parse_input_shapes
 
