@@ -1,1 +1,1 @@
-"""Placeholder until its owner writes it."""
+"""The commands: thin, each calls one public function."""

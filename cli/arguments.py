@@ -1,0 +1,68 @@
+"""What the words on the command line stand for: workloads, models, databases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..machine.errors import InputError
+from .options import DEFAULT_DATABASE
+
+if TYPE_CHECKING:
+    from ..integrate.model import Model
+    from ..kernels.operator import Workload
+    from ..tuning.database import Database
+
+
+def is_model(word: str) -> bool:
+    """Tell a model's path from an operator's name."""
+    return word.endswith(".onnx") or (".py" not in word and Path(word).is_file())
+
+
+def one_workload(operator: str, shape: str, dtype: str | None) -> Workload:
+    """Return the workload of an operator in one shape."""
+    from ..kernels import operator as operator_named
+    from ..kernels.shapes import parse_shape
+
+    found = operator_named(operator)
+    return found.workload(parse_shape(shape) if shape else {}, dtype or found.dtypes[0])
+
+
+def several_workloads(operator: str, shapes: Sequence[str], dtype: str | None) -> list[Workload]:
+    """Return a workload for each shape given; without one, for each of the operator's own examples."""
+    from ..kernels import operator as operator_named
+
+    if shapes:
+        return [one_workload(operator, shape, dtype) for shape in shapes]
+    found = operator_named(operator)
+    return [found.workload(example.shape, dtype or found.dtypes[0]) for example in found.examples]
+
+
+def model_at(path: str, input_shapes: str | None) -> Model:
+    """Load the model in a file."""
+    from ..integrate.model import load_model
+    from ..integrate.shapes import parse_input_shapes
+
+    return load_model(path, parse_input_shapes(input_shapes) if input_shapes else None)
+
+
+def require_only(kind: str, **given: object) -> None:
+    """Refuse options that mean nothing for what the command was given."""
+    for option, value in given.items():
+        if value:
+            raise InputError(f"--{option.replace('_', '-')} is not for {kind}: leave it out")
+
+
+def existing_database(path: str | None) -> Database | None:
+    """Open the database that is asked for, or the one in the current folder where there is one.
+
+    It is closed when the command ends.
+    """
+    from ..tuning.database import Database
+
+    if path is None and not Path(DEFAULT_DATABASE).exists():
+        return None
+    return click.get_current_context().with_resource(Database(path or DEFAULT_DATABASE, create=False))

@@ -1,0 +1,91 @@
+"""``tunesmith bench``: how fast schedules are, beside libraries and the machine's limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from ..machine.errors import InputError
+from .arguments import existing_database, several_workloads
+from .options import (
+    DEFAULT_DATABASE,
+    TvmCommand,
+    common_options,
+    dtype_option,
+    existing_database_option,
+    shapes_option,
+    target_option,
+)
+from .output import Column, milliseconds, percent, print_notice, print_rows, rate, times
+
+TUNED = "tuned"
+_USUAL = "default,unscheduled,numpy"
+
+_COLUMNS = [
+    Column("operator", "operator"),
+    Column("shape", "shape"),
+    Column("dtype", "dtype"),
+    Column("implementation", "implementation"),
+    Column("median_s", "median ms", milliseconds),
+    Column("p20_s", "p20 ms", milliseconds),
+    Column("p80_s", "p80 ms", milliseconds),
+    Column("gflops", "GFLOP/s", rate),
+    Column("gbps", "GB/s", rate),
+    Column("roofline_fraction", "roofline", percent),
+    Column("ratio", "time ratio", times),
+    Column("verified", "verified"),
+    Column("note", "note"),
+]
+
+
+@click.command(
+    cls=TvmCommand,
+    examples=[
+        "bench matmul --shape m=512,n=512,k=512",
+        "bench conv2d --implementations default,tuned,torch --db tunesmith.db",
+    ],
+)
+@click.argument("operator", metavar="OP")
+@shapes_option
+@dtype_option
+@click.option(
+    "--implementations",
+    default=_USUAL,
+    show_default=True,
+    metavar="NAMES",
+    help="Comma-separated: default, tuned, unscheduled, a schedule's name, numpy, torch, onnxruntime.",
+)
+@existing_database_option
+@target_option
+@common_options
+def bench(
+    operator: str,
+    shapes: Sequence[str],
+    dtype: str | None,
+    implementations: str,
+    database_path: str | None,
+    target: str,
+    as_json: bool,
+) -> int:
+    """Time an operator's schedules beside libraries and the machine's limit.
+
+    Each implementation runs in a process of its own, in turns with the others, after a warm-up and after
+    its output was found right. Exit status 1 if one is wrong or a schedule crashes.
+    """
+    from ..tuning.baselines import LIBRARIES
+    from ..tuning.bench import bench as compare
+
+    names = list(dict.fromkeys(name.strip() for name in implementations.split(",") if name.strip()))
+    workloads = several_workloads(operator, shapes, dtype)
+    database = existing_database(database_path) if TUNED in names or database_path else None
+    if TUNED in names and database is None:
+        raise InputError(f"tuned needs a database, and there is no {DEFAULT_DATABASE} here; give --db FILE")
+    if not shapes:
+        print_notice(f"timing the {len(workloads)} examples of {operator}; --shape chooses others")
+    rows = compare(workloads, names, database=database, target=target)
+    print_rows(rows, _COLUMNS, as_json)
+    # A library that is not installed may be missing, a schedule may not: then it crashed.
+    schedules = [name for name in names if name not in LIBRARIES]
+    complete = sum(row["implementation"] in schedules for row in rows) == len(workloads) * len(schedules)
+    return 0 if complete and all(row["verified"] for row in rows) else 1

@@ -1,0 +1,88 @@
+"""``tunesmith compile``: make a package of an operator or a model."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from .arguments import existing_database, is_model, model_at, one_workload, require_only
+from .options import (
+    TvmCommand,
+    common_options,
+    dtype_option,
+    existing_database_option,
+    input_shapes_option,
+    shape_option,
+    target_option,
+)
+from .output import Column, print_notice, print_rows
+
+_COLUMNS = [
+    Column("function", "function"),
+    Column("origin", "origin"),
+    Column("schedule", "schedule"),
+    Column("flops", "MFLOP", lambda flops: f"{flops / 1e6:.2f}"),
+    Column("reason", "why"),
+]
+
+
+@click.command(
+    "compile",
+    cls=TvmCommand,
+    examples=[
+        "compile model.onnx --output model.tsm --db tunesmith.db",
+        "compile matmul --shape m=512,n=512,k=512 --output matmul.tsm",
+    ],
+)
+@click.argument("subject", metavar="OP|MODEL")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Where to write the package.")
+@existing_database_option
+@click.option("--strict", is_flag=True, help="Fail with exit status 1 where a function has no record.")
+@shape_option
+@dtype_option
+@input_shapes_option
+@target_option
+@common_options
+def compile_command(
+    subject: str,
+    output: str,
+    database_path: str | None,
+    strict: bool,
+    shape: str,
+    dtype: str | None,
+    input_shapes: str | None,
+    target: str,
+    as_json: bool,
+) -> int:
+    """Compile an operator or a model to one package file that runs anywhere without the database.
+
+    Each function gets its best verified record of the target, else the default schedule; the table says
+    which it got and why.
+    """
+    from ..integrate.application import MissingRecordsError
+    from ..integrate.operator_package import compile_operator
+    from ..integrate.package import compile_model
+    from ..integrate.package_file import require_writable
+    from ..machine.target import as_target
+
+    require_writable(output)
+    compile_for, database = as_target(target), existing_database(database_path)
+    if database is None:
+        print_notice("no database: every function gets its default schedule")
+    try:
+        if is_model(subject):
+            require_only("a model", shape=shape, dtype=dtype)
+            model = model_at(subject, input_shapes)
+            package = compile_model(model, compile_for, database, strict, output)
+        else:
+            require_only("an operator", input_shapes=input_shapes)
+            workload = one_workload(subject, shape, dtype)
+            package = compile_operator(workload, compile_for, database, strict, output)
+    except MissingRecordsError as error:
+        print_notice(f"not compiled: {error}")
+        return 1
+    print_rows([asdict(choice) for choice in package.choices], _COLUMNS, as_json)
+    print_notice(f"wrote {output} ({Path(output).stat().st_size / 1e6:.1f} MB)")
+    return 0

@@ -1,0 +1,71 @@
+"""``tunesmith doctor``: whether this machine and this installation are sound."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..machine.errors import InputError
+from .options import Command, common_options
+from .output import Column, print_rows
+
+if TYPE_CHECKING:
+    from ..machine.diagnosis import Check
+
+_TRIALS = 3
+
+_COLUMNS = [
+    Column("ok", "", lambda ok: "ok" if ok else "FAIL"),
+    Column("name", "check"),
+    Column("found", "found"),
+    Column("advice", "what to do"),
+]
+
+
+@click.command(cls=Command, examples=["doctor"])
+@common_options
+def doctor(as_json: bool) -> int:
+    """Check this machine and this installation, and run a tiny tuning.
+
+    Exit status 1 if a check fails.
+    """
+    # Nothing here imports TVM before the diagnosis has found it sound: a bad one crashes the process.
+    from ..machine.diagnosis import diagnose
+    from ..machine.process import keep_torch_out, require_sound_tvm
+
+    try:
+        require_sound_tvm()
+        keep_torch_out()
+        sound = True
+    except InputError:
+        sound = False
+    checks = diagnose()
+    if sound:
+        checks.append(_tiny_tuning())
+    print_rows([vars(check) for check in checks], _COLUMNS, as_json)
+    return 0 if all(check.ok for check in checks) else 1
+
+
+def _tiny_tuning() -> Check:
+    """Tune a small matmul: workers, compiler, verification, timing and database at once."""
+    from ..kernels import workload
+    from ..machine.diagnosis import Check
+    from ..tuning.progress import quiet
+    from ..tuning.tuner import tune
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="tunesmith-doctor-") as folder:
+            small = workload("matmul", m=64, n=64, k=64)
+            result = tune(
+                small, trials=_TRIALS, database=Path(folder, "doctor.db"), min_repeat_ms=1, progress=quiet
+            )
+    except Exception as error:  # whatever fails is what the user wants to read
+        reason = " ".join(str(error).split())
+        return Check("a tiny tuning", False, f"{type(error).__name__}: {reason}", "see the checks above")
+    counts = ", ".join(f"{count} {status}" for status, count in result.counts.items())
+    seconds = sum(result.seconds.values())
+    advice = "" if result.best else "see: tunesmith --debug tune matmul --shape m=64,n=64,k=64 --trials 3"
+    return Check("a tiny tuning", result.best is not None, f"{counts} in {seconds:.1f} s", advice)

@@ -1,0 +1,138 @@
+"""``tunesmith show``: what becomes of an operator, as TVMScript, trace, LLVM IR or assembly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..machine.errors import InputError
+from .arguments import one_workload
+from .options import TvmCommand, common_options, dtype_option, shape_option, target_option
+from .output import plain, print_notice, print_rows
+
+if TYPE_CHECKING:
+    from ..kernels.operator import Workload
+
+UNSCHEDULED = "unscheduled"
+
+FORMS = ("tir", "trace", "llvm", "asm")
+
+
+@click.command(
+    cls=TvmCommand,
+    examples=[
+        "show matmul --shape m=128,n=128,k=128",
+        "show matmul --shape m=128,n=128,k=128 --knob unroll=4 --as asm",
+    ],
+)
+@click.argument("operator", metavar="OP")
+@shape_option
+@dtype_option
+@click.option(
+    "--schedule",
+    metavar="NAME",
+    help=f"The schedule; {UNSCHEDULED} for none at all.  [default: the first that applies]",
+)
+@click.option(
+    "--knob",
+    "knobs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A knob of the schedule; may be repeated; those left out have their default.",
+)
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(FORMS),
+    default="tir",
+    show_default=True,
+    help="TVMScript, the schedule's trace, LLVM IR, or assembly.",
+)
+@target_option
+@common_options
+def show(
+    operator: str,
+    shape: str,
+    dtype: str | None,
+    schedule: str | None,
+    knobs: Sequence[str],
+    form: str,
+    target: str,
+    as_json: bool,
+) -> None:
+    """Print what a schedule makes of an operator.
+
+    The schedule's name and its knobs go to stderr.
+    """
+    from ..machine.target import as_target, target_text
+
+    workload, compile_for = one_workload(operator, shape, dtype), as_target(target)
+    scheduled, name, chosen = _scheduled(workload, compile_for, schedule, parsed_knobs(knobs))
+    text = _text(scheduled, compile_for, form)
+    if as_json:
+        row = {
+            "operator": workload.name,
+            "shape": workload.shape,
+            "dtype": workload.dtype,
+            "target": target_text(compile_for),
+            "schedule": name,
+            "knobs": chosen,
+            "form": form,
+            "text": text,
+        }
+        print_rows([row], [], as_json=True)
+        return
+    print_notice(f"{workload.label} {workload.dtype}, schedule {name}{': ' if chosen else ''}{plain(chosen)}")
+    click.echo(text)
+
+
+def parsed_knobs(words: Sequence[str]) -> dict[str, int]:
+    """Read NAME=VALUE words."""
+    knobs: dict[str, int] = {}
+    for word in words:
+        name, _, value = (part.strip() for part in word.partition("="))
+        if not name or not value.isdecimal():
+            raise InputError(f"a knob is written NAME=VALUE with an integer, as in mr=8: {word!r}")
+        if name in knobs:
+            raise InputError(f"a knob is given once: {name} is given twice")
+        knobs[name] = int(value)
+    return knobs
+
+
+def _scheduled(
+    workload: Workload, target: Any, name: str | None, knobs: dict[str, int]
+) -> tuple[Any, str, dict[str, int]]:
+    """Return the schedule, its name and all its knobs."""
+    from tvm import s_tir
+
+    from ..schedules import rule, rules_for
+
+    if name == UNSCHEDULED:
+        if knobs:
+            raise InputError(f"the {UNSCHEDULED} operator has no knobs: leave --knob out")
+        return s_tir.Schedule(workload.func), name, {}
+    fitting = rules_for(workload.func, target)
+    chosen = fitting[0] if name is None else rule(name)
+    space = chosen.space(workload.func, target)
+    if space is None:
+        names = ", ".join(each.name for each in fitting)
+        raise InputError(f"the schedule {name!r} does not apply to {workload.label}; those that do: {names}")
+    full = space.check(knobs)
+    return chosen.scheduled(workload.func, target, full), chosen.name, full
+
+
+def _text(schedule: Any, target: Any, form: str) -> str:
+    """Write a schedule in one of the forms."""
+    from ..tuning.compilation import build
+
+    if form == "tir":
+        return str(schedule.mod.script()).rstrip()
+    if form == "trace":
+        return "\n".join(schedule.trace.as_python())
+    if target.kind.name != "llvm":
+        raise InputError(
+            f"only llvm targets have LLVM IR and assembly: --target is {target.kind.name}; use --as tir"
+        )
+    return str(build(schedule, target).mod.inspect_source({"llvm": "ll", "asm": "s"}[form])).rstrip()
