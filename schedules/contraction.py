@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 from tvm import s_tir
@@ -96,6 +96,10 @@ class Contraction:
     def outer_rows(self) -> int:
         """Iterations of all other row axes together."""
         return prod(self.extents[position] for position in self.rows[:-1])
+
+    def tiles_in_line(self, mr: int) -> int:
+        """Count the tiles of ``mr`` rows along the row axis that a register tile spans."""
+        return ceil(self.row_extent / mr)
 
     @property
     def columns(self) -> int:

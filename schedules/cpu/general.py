@@ -184,14 +184,10 @@ def _partial_sums(
     rows = sch.get_loops(final)[: len(spatial)]
     at = _spread(sch, list(rows), work, parallel)
     if _attempt(sch.compute_at, partial, at):
-        inner = sch.get_loops(partial)
-        lane_loop = next((loop for loop in inner if int(sch.get(loop).extent) == lanes), None)
-        if lane_loop is not None:
-            sums = [loop for loop in inner[inner.index(lane_loop) + 1 :]] if lane_loop in inner else []
-            if sums:
-                sch.reorder(*sums, lane_loop)
-                _attempt(sch.decompose_reduction, partial, sums[0])
-            _attempt(sch.vectorize, lane_loop)
+        lane_loop, *sums = sch.get_loops(partial)[1:]
+        sch.reorder(*sums, lane_loop)
+        _attempt(sch.decompose_reduction, partial, sums[0])
+        _attempt(sch.vectorize, lane_loop)
 
 
 def _place_reader(sch: s_tir.Schedule, name: str, at: Any) -> None:

@@ -59,7 +59,7 @@ def register_tile(
     mr, nr : int
         Rows and columns of the register tile; ``nr`` is a multiple of ``lanes``.
     block_rows, block_columns : int
-        Register tiles in a block, in each direction.
+        Register tiles in a block, in each direction; rows are a part of one line or whole lines.
     split_columns : int
         1: threads share the columns first; 0: the rows.
     pack : int
@@ -114,12 +114,19 @@ def _tile_loops(
     outer = [loops[i] for i in nest.rows[:-1]]
     sums = [loops[i] for i in nest.reductions]
     sch.reorder(*outer, tiles, column_block, column_tile, *sums, row, vector, lane)
-    row_block, row_tile = sch.split(sch.fuse(*outer, tiles), [None, block_rows])
-    sch.reorder(row_block, column_block, column_tile, row_tile, *sums, row, vector, lane)
+    in_line = nest.tiles_in_line(mr)
+    # Only blocks are fused with lines: TVM cannot always tell them apart in a loop that is split again.
+    if outer and block_rows > in_line:
+        row_block, line = sch.split(sch.fuse(*outer), [None, block_rows // in_line])
+        row_tiles = [line, tiles]
+    else:
+        tile_block, tile = sch.split(tiles, [None, block_rows])
+        row_block, row_tiles = sch.fuse(*outer, tile_block), [tile]
+    sch.reorder(row_block, column_block, column_tile, *row_tiles, *sums, row, vector, lane)
     sch.unroll(row)
     sch.unroll(vector)
     sch.vectorize(lane)
-    return row_block, column_block, row_tile, sums[0]
+    return row_block, column_block, row_tiles[-1], sums[0]
 
 
 def _inline_around(sch: s_tir.Schedule, nest: Contraction) -> Any | None:

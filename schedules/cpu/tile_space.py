@@ -65,7 +65,7 @@ class TileChoice:
 
     def row_tiles(self, mr: int) -> int:
         """Count the tiles over all row axes."""
-        return self.nest.outer_rows * ceil(self.nest.row_extent / mr)
+        return self.nest.outer_rows * self.nest.tiles_in_line(mr)
 
     def panels(self, nr: int) -> int:
         """Count the panels of nr columns."""
@@ -86,8 +86,9 @@ class TileChoice:
         """Choose the blocks, who shares what, and where panels are packed.
 
         Threads share the columns where the panels can be dealt out evenly: each then packs its own, and all
-        read the data. They share the rows otherwise. A block's rows keep to half of L2, where each panel meets
-        them; its panels keep to a thread's share of half of L3, so that the data is read from there seldom.
+        read the data. They share the rows otherwise. A block's rows keep to half of L2, where each panel
+        meets them; its panels keep to a thread's share of half of L3, so that the data is read from there
+        seldom.
         """
         nest, machine = self.nest, self.machine
         panels, tiles = self.panels(nr), self.row_tiles(mr)
@@ -103,13 +104,18 @@ class TileChoice:
         columns = max(1, min(panels_in_l3, share if by_columns else panels))
         rows = max(1, min(rows_in_l2, tiles if by_columns else share))
         columns = _dividing(columns, share) if by_columns else columns
-        rows = _dividing(rows, tiles if by_columns else share)
+        rows = self.whole_lines(mr, _dividing(rows, tiles if by_columns else share))
         return {
             "block_rows": rows,
             "block_columns": columns,
             "split_columns": int(by_columns),
             "pack": PACK_FIRST if pack_free or not by_columns else PACK_IN_BLOCK,
         }
+
+    def whole_lines(self, mr: int, rows: int) -> int:
+        """Round the row tiles of a block up to whole lines where they are more than one."""
+        line = self.nest.tiles_in_line(mr)
+        return rows if rows <= line else ceil(rows / line) * line
 
 
 def tile_choice(nest: Contraction, target: Any) -> TileChoice:
@@ -152,6 +158,10 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
         Constraint("nr is at most the column axis, rounded up to a vector", lambda k: k["nr"] <= widest),
         Constraint(
             "block_rows is at most the row tiles", lambda k: k["block_rows"] <= choice.row_tiles(k["mr"])
+        ),
+        Constraint(
+            "block_rows is part of a line of row tiles or whole lines",
+            lambda k: k["block_rows"] == choice.whole_lines(k["mr"], k["block_rows"]),
         ),
         Constraint(
             "block_columns is at most the panels", lambda k: k["block_columns"] <= choice.panels(k["nr"])
