@@ -93,8 +93,8 @@ def pack_weights(mod: Any) -> Any:
     """Run the layout changes of constant weights that schedules ask for once, now.
 
     A schedule marks the block that packs a weight before its other loops with
-    ``meta_schedule.layout_rewrite_preproc``; it becomes a function of its own, is run on the constant, and its
-    result takes the constant's place.
+    ``meta_schedule.layout_rewrite_preproc``; it becomes a function of its own, is run on the constant, and
+    its result takes the constant's place.
     """
     return tvm.transform.Sequential(
         [transform.SplitLayoutRewritePreproc(), transform.DeadCodeElimination(), FoldConstants()]
@@ -148,7 +148,7 @@ def _candidates(
 
 
 def _keep_separable_packing(schedule: Any) -> None:
-    """Unmark packing blocks inside other loops: those pack in cache, block by block, and cannot be run before."""
+    """Unmark packing blocks inside other loops: they pack block by block, and cannot be run before."""
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
         if _PACKING in schedule.get(block).annotations:
             loops = schedule.get_loops(block)

@@ -68,6 +68,6 @@ def test_hashes_are_the_same_in_another_process(net: Any, net_path: Path) -> Non
         "print(*[w.workload.hash for w in ts.extract_workloads(ts.load_model(sys.argv[1]))])"
     )
     child = subprocess.run(
-        [sys.executable, "-c", code, str(net_path)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, str(net_path)], capture_output=True, text=True, check=True, timeout=120
     )
     assert child.stdout.split() == [w.workload.hash for w in ts.extract_workloads(net)]
