@@ -7,8 +7,9 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 # A package for type checkers: links to the checkout, whose root is the package.
 TYPED := .venv/typed
-# PyPI's torch brings gigabytes of CUDA libraries along; this index has it without them.
-CPU_TORCH := --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu
+# On some indexes torch brings gigabytes of CUDA libraries along: asked before anything is fetched.
+BRINGS_CUDA = $(PY) -m pip install --quiet --disable-pip-version-check --dry-run --report - \
+	'torch==2.13.0' | grep -q '"name": "nvidia-cu'
 
 # The first Python that will do; override with make PYTHON=...
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
@@ -46,5 +47,7 @@ bench: .venv/installed-baselines  ## operators against NumPy, PyTorch and ONNX R
 
 .venv/installed-baselines: .venv/installed
 	@echo "==> .venv: installing PyTorch (CPU) and ONNX Runtime to compare with"
-	@$(PY) -m pip install --quiet --disable-pip-version-check $(CPU_TORCH) -e '.[baselines]'
+	@! $(BRINGS_CUDA) || { echo "torch would bring CUDA libraries along: name PyTorch's index of CPU builds" \
+		"in PIP_EXTRA_INDEX_URL and try again" >&2; exit 2; }
+	@$(PY) -m pip install --quiet --disable-pip-version-check -e '.[baselines]'
 	@touch $@
