@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -47,6 +47,24 @@ def model_at(path: str, input_shapes: str | None) -> Model:
     from ..integrate.shapes import parse_input_shapes
 
     return load_model(path, parse_input_shapes(input_shapes) if input_shapes else None)
+
+
+def runnable_target(text: str) -> Any:
+    """Return the target that is asked for, if this machine can run what is compiled for it."""
+    from ..machine.target import as_target, host_target
+
+    target, here = as_target(text), host_target()
+    if _instruction_set(target) != _instruction_set(here):
+        raise InputError(
+            f"code for {' '.join(_instruction_set(target))} cannot run here, and this command runs it: "
+            f"--target {text}; leave --target out, or use show or compile"
+        )
+    return target
+
+
+def _instruction_set(target: Any) -> tuple[str, ...]:
+    """Name the kind of a target, and for llvm the architecture."""
+    return (str(target.kind.name), *str(target.attrs.get("mtriple", "")).split("-")[:1])
 
 
 def require_only(kind: str, **given: object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from ..machine.errors import InputError
-from .arguments import existing_database, several_workloads
+from .arguments import existing_database, runnable_target, several_workloads
 from .options import (
     DEFAULT_DATABASE,
     TvmCommand,
@@ -33,7 +33,6 @@ _COLUMNS = [
     Column("gflops", "GFLOP/s", rate),
     Column("gbps", "GB/s", rate),
     Column("roofline_fraction", "roofline", percent),
-    Column("ratio", "time ratio", times),
     Column("verified", "verified"),
     Column("note", "note"),
 ]
@@ -77,14 +76,16 @@ def bench(
     from ..tuning.bench import bench as compare
 
     names = list(dict.fromkeys(name.strip() for name in implementations.split(",") if name.strip()))
+    compile_for = runnable_target(target)
     workloads = several_workloads(operator, shapes, dtype)
     database = existing_database(database_path) if TUNED in names or database_path else None
     if TUNED in names and database is None:
         raise InputError(f"tuned needs a database, and there is no {DEFAULT_DATABASE} here; give --db FILE")
     if not shapes:
         print_notice(f"timing the {len(workloads)} examples of {operator}; --shape chooses others")
-    rows = compare(workloads, names, database=database, target=target)
-    print_rows(rows, _COLUMNS, as_json)
+    rows = compare(workloads, names, database=database, target=compile_for)
+    ratio = Column("ratio", f"time / {names[0]}", times)
+    print_rows(rows, [*_COLUMNS[:-2], ratio, *_COLUMNS[-2:]], as_json)
     # A library that is not installed may be missing, a schedule may not: then it crashed.
     schedules = [name for name in names if name not in LIBRARIES]
     complete = sum(row["implementation"] in schedules for row in rows) == len(workloads) * len(schedules)

@@ -23,7 +23,7 @@ _COLUMNS = [
     Column("function", "function"),
     Column("origin", "origin"),
     Column("schedule", "schedule"),
-    Column("flops", "MFLOP", lambda flops: f"{flops / 1e6:.2f}"),
+    Column("flops", "MFLOP", lambda flops: f"{flops / 1e6:.3g}"),
     Column("reason", "why"),
 ]
 

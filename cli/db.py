@@ -11,7 +11,7 @@ import click
 
 from ..machine.errors import InputError
 from .options import Group, TvmCommand, common_options, database_option
-from .output import Column, milliseconds, percent, plain, print_rows, rate
+from .output import Column, milliseconds, percent, print_rows, rate
 
 if TYPE_CHECKING:
     from ..tuning.record import Record
@@ -74,7 +74,7 @@ def list_records(operator: str | None, status: str | None, database_path: str, a
         for record in _records(database_path)
         if operator in (None, record.operator) and status in (None, str(record.status))
     ]
-    print_rows(map(_row, records), _LIST_COLUMNS, as_json)
+    print_rows([_without_programs(_row(record)) for record in records], _LIST_COLUMNS, as_json)
 
 
 @db.command("best", cls=TvmCommand, examples=["db best --db tunesmith.db"])
@@ -124,10 +124,8 @@ def show_record(record_id: str, form: str, database_path: str, as_json: bool) ->
     if as_json:
         print_rows([row], [], as_json=True)
         return
-    fields = [
-        {"field": name, "value": plain(value)} for name, value in row.items() if name not in _LONG_FIELDS
-    ]
-    print_rows(fields, [Column("field", "field"), Column("value", "value")], as_json=False)
+    fields = [{"field": name, "value": value} for name, value in _without_programs(row).items()]
+    print_rows(fields, [Column("field", "field"), Column("value", "value", width=100)], as_json=False)
 
 
 # Whole programs: in JSON, and with --as.
@@ -148,6 +146,10 @@ def _row(record: Record) -> dict[str, Any]:
     return {**row, "gflops": flops / record.median_s / 1e9 if record.median_s else None}
 
 
+def _without_programs(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in _LONG_FIELDS}
+
+
 def _best_row(group: Iterable[Record]) -> list[dict[str, Any]]:
     """Make the row of a workload's best record, if it has one."""
     from ..machine.facts import machine_fingerprint
@@ -161,9 +163,15 @@ def _best_row(group: Iterable[Record]) -> list[dict[str, Any]]:
     flops, moved = _cost(best.workload_ir)
     # Another machine's roofline is not known here.
     fraction = roofline_seconds(flops, moved, best.dtype) / best.median_s if here else None
-    row = {name: value for name, value in _row(best).items() if name not in _LONG_FIELDS}
     machine = "this one" if here else best.machine_fingerprint
-    return [{**row, "roofline_fraction": fraction, "trials": len(records), "machine": machine}]
+    return [
+        {
+            **_without_programs(_row(best)),
+            "roofline_fraction": fraction,
+            "trials": len(records),
+            "machine": machine,
+        }
+    ]
 
 
 @cache

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..machine.errors import unknown_name
 from .options import TvmCommand, common_options
 from .output import Column, print_rows
 
@@ -23,7 +24,7 @@ _COLUMNS = {
 
 
 @click.command("list", cls=TvmCommand, examples=["list operators"])
-@click.argument("kind", metavar="[KIND]", required=False, type=click.Choice(KINDS))
+@click.argument("kind", metavar="[KIND]", required=False)
 @common_options
 def list_command(kind: str | None, as_json: bool) -> None:
     """List the operators, schedules, spaces or strategies.
@@ -31,6 +32,8 @@ def list_command(kind: str | None, as_json: bool) -> None:
     KIND is operators, schedules, spaces or strategies; left out, all are listed. A dimension with a
     default is written NAME=DEFAULT and may be left out of --shape.
     """
+    if kind not in (None, *KINDS):
+        raise unknown_name("list", str(kind), KINDS)
     for number, each in enumerate(KINDS if kind is None else [kind]):
         if number and not as_json:
             click.echo()

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..machine.errors import InputError
+from ..machine.errors import InputError, unknown_name
 from .bench import bench
 from .compile import compile_command
 from .db import db
@@ -60,9 +60,13 @@ class CommandLine(Group):
 
 def one_line(error: Exception) -> str:
     """Say in one line what is wrong and what to do."""
-    if isinstance(error, click.UsageError):
+    if isinstance(error, click.NoSuchOption) and error.ctx:
+        options = [name for param in error.ctx.command.get_params(error.ctx) for name in param.opts]
+        text = str(unknown_name("option", error.option_name, [o for o in options if o.startswith("-")]))
+    elif isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "tunesmith"
-        text = f"{error.format_message().rstrip('.')}; see: {command} --help"
+        message = error.format_message().rstrip(".")
+        text = f"{message[0].lower()}{message[1:]}; see: {command} --help"
     elif isinstance(error, InputError | click.ClickException):
         text = str(error)
     else:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ..machine.errors import unknown_name
 from ..machine.process import keep_torch_out, require_sound_tvm
 
 DEBUG = "--debug"
@@ -38,6 +39,14 @@ class Command(_Examples, click.Command):
 
 class Group(_Examples, click.Group):
     """A group of commands with examples."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that a word names."""
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise unknown_name("command", args[0], self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
 
 
 class TvmCommand(Command):

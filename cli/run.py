@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import is_zipfile
 
 import click
 
@@ -117,10 +118,12 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
 
     if not Path(path).is_file():
         raise InputError(f"no such file of inputs: {path}")
+    if not is_zipfile(path):
+        raise InputError(f"{path} is no .npz file; write one with numpy.savez")
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
-    except Exception as error:  # NumPy fails in many ways on what is no .npz file
+    except Exception as error:  # NumPy fails in many ways on a damaged file
         reason = str(error).splitlines()[0]
         raise InputError(
             f"{path} is no .npz file of arrays ({reason}); write one with numpy.savez"
@@ -140,7 +143,7 @@ def _print_time(row: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_rows([row], [], as_json=True)
         return
-    runs = f"{row['repeat']} x {row['number']}" if row["number"] else f"{row['repeat']} x 100 ms"
+    runs = f"{row['repeat']} x {row['number'] or '100 ms'}, warm"
     print_rows([{**row, "runs": runs}], _TIME_COLUMNS, as_json=False)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import is_model, model_at, require_only, several_workloads
+from .arguments import is_model, model_at, require_only, runnable_target, several_workloads
 from .options import (
     Duration,
     TvmCommand,
@@ -30,7 +30,7 @@ _TASK_COLUMNS = [
     Column("task", "task"),
     Column("function", "function"),
     Column("calls", "calls"),
-    Column("flops", "MFLOP a call", lambda flops: f"{flops / 1e6:.2f}"),
+    Column("flops", "MFLOP a call", lambda flops: f"{flops / 1e6:.3g}"),
     Column("share", "share", percent),
 ]
 
@@ -64,7 +64,7 @@ _RESULT_COLUMNS = [
 @click.option(
     "--strategy", metavar="NAME", help="How to choose candidates.  [default: xgb; sketch: evolutionary]"
 )
-@click.option("--cost-model", metavar="NAME", help="For evolutionary: xgb or random.  [default: xgb]")
+@click.option("--cost-model", type=click.Choice(["xgb", "random"]), help="For evolutionary.  [default: xgb]")
 @click.option(
     "--trials",
     default=64,
@@ -123,11 +123,10 @@ def tune(
     Every trial is in the database as soon as it ends: the same command again goes on where the last one
     stopped, and Ctrl-C ends it with the best so far. Exit status 1 if no candidate ran and was right.
     """
-    from ..machine.target import as_target
     from ..tuning.database import Database
     from ..tuning.tuner import tune as search
 
-    compile_for = as_target(target)
+    compile_for = runnable_target(target)
     if tasks == "list":
         _print_tasks(_functions(subject, shapes, dtype, input_shapes, compile_for), as_json)
         return 0

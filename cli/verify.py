@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from .arguments import several_workloads
+from .arguments import runnable_target, several_workloads
 from .options import TvmCommand, common_options, dtype_option, schedules_option, shapes_option, target_option
 from .output import Column, print_notice, print_rows, scientific
 
@@ -50,9 +50,10 @@ def verify(
     """
     from ..tuning.verification import verify as prove
 
+    compile_for = runnable_target(target)
     workloads = several_workloads(operator, shapes, dtype)
     if not shapes:
         print_notice(f"verifying the {len(workloads)} examples of {operator}; --shape chooses others")
-    rows = prove(workloads, list(schedules) or None, target)
+    rows = prove(workloads, list(schedules) or None, compile_for)
     print_rows(rows, _COLUMNS, as_json)
     return 0 if all(row["ok"] for row in rows) else 1
