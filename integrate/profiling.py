@@ -27,7 +27,7 @@ def profile(vm: Any, tensors: Sequence[Any], choices: Sequence[Choice], repeat: 
     Parameters
     ----------
     vm : VirtualMachine
-        The loaded model, warm.
+        The loaded model; it stays instrumented, and so is for this alone.
     tensors : sequence
         The inputs of ``main``.
     choices : sequence of Choice
@@ -36,6 +36,7 @@ def profile(vm: Any, tensors: Sequence[Any], choices: Sequence[Choice], repeat: 
         Inferences.
     """
     known = {choice.function: choice for choice in choices}
+    vm["main"](*tensors)
     runs = [_durations(vm, tensors, known) for _ in range(repeat)]
     times = {name: median(sum(run[name]) for run in runs) for name in runs[0]}
     total = sum(times.values()) or 1.0
@@ -47,10 +48,7 @@ def _durations(vm: Any, tensors: Sequence[Any], known: dict[str, Choice]) -> dic
     """Run once and return the seconds of each call by function."""
     found: dict[str, list[float]] = defaultdict(list)
     vm.set_instrument(_stopwatch(found, known))
-    try:
-        vm["main"](*tensors)
-    finally:
-        vm.set_instrument(lambda *_: None)
+    vm["main"](*tensors)
     return found
 
 

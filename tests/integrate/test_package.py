@@ -148,11 +148,6 @@ def test_the_profile_names_every_function(net_package: Any) -> None:
     assert (row["origin"], row["schedule"]) == ("default", "conv2d")
 
 
-def test_a_profile_does_not_slow_what_follows(net_package: Any, net_input: np.ndarray) -> None:
-    net_package.profile(repeat=1)
-    net_package.run({"x": net_input})
-
-
 @pytest.mark.parametrize(
     ("path", "message"),
     [("", "it is a folder"), ("none/net.package", "there is no folder"), ("net.package", None)],
