@@ -20,6 +20,8 @@ _PUBLIC: dict[str, str] = {
     "InputError": "machine.errors",
     "host_target": "machine.target",
     "measured_peaks": "machine.peaks",
+    "roofline_seconds": "machine.peaks",
+    "diagnose": "machine.diagnosis",
     "Operator": "kernels.operator",
     "Workload": "kernels.operator",
     "workload": "kernels",
@@ -37,6 +39,10 @@ _PUBLIC: dict[str, str] = {
     "extract_workloads": "integrate.extraction",
     "compile_model": "integrate.package",
     "load_package": "integrate.package",
+    "compile_operator": "integrate.operator_package",
+    "extract_workload": "integrate.extraction",
+    "compare_outputs": "integrate.comparison",
+    "compare_packages": "integrate.comparison",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]

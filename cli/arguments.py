@@ -56,8 +56,8 @@ def runnable_target(text: str) -> Any:
     target, here = as_target(text), host_target()
     if _instruction_set(target) != _instruction_set(here):
         raise InputError(
-            f"code for {' '.join(_instruction_set(target))} cannot run here, and this command runs it: "
-            f"--target {text}; leave --target out, or use show or compile"
+            f"code for {' '.join(_instruction_set(target))} cannot run on this machine: --target {text}; "
+            "leave --target out (show needs no machine that can run it)"
         )
     return target
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .arguments import existing_database, is_model, model_at, one_workload, require_only
+from .arguments import existing_database, is_model, model_at, one_workload, require_only, runnable_target
 from .options import (
     TvmCommand,
     common_options,
@@ -65,10 +65,9 @@ def compile_command(
     from ..integrate.operator_package import compile_operator
     from ..integrate.package import compile_model
     from ..integrate.package_file import require_writable
-    from ..machine.target import as_target
 
     require_writable(output)
-    compile_for, database = as_target(target), existing_database(database_path)
+    compile_for, database = runnable_target(target), existing_database(database_path)
     if database is None:
         print_notice("no database: every function gets its default schedule")
     try:
