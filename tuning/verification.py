@@ -163,9 +163,8 @@ def compare(got: np.ndarray, want: np.ndarray, allowed: float) -> Verdict:
     max_error = float(comparable.max()) if comparable.size else None
     if not wrong.any():
         return Verdict(True, max_error)
-    return _mismatch(
-        got, want, wrong, max_error, f", relative error {max_error or 0:.2g}, allowed {allowed:.2g}"
-    )
+    worst = "" if max_error is None else f", relative error up to {max_error:.2g}, allowed {allowed:.2g}"
+    return _mismatch(got, want, wrong, max_error, worst)
 
 
 def _compare_exactly(got: np.ndarray, want: np.ndarray) -> Verdict:

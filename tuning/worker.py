@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import importlib
 import os
 import pickle
@@ -70,6 +71,9 @@ class WorkerGroup:
             outputs = [tempfile.TemporaryFile("w+b", buffering=0) for _ in range(count)]
             pipes = [theirs.enter_context(channel[1]).fileno() for channel in channels]
             files = [output.fileno() for output in outputs]
+            for file in files:
+                # Written to at its end, wherever that is after the parent emptied it.
+                fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_APPEND)
             # What is importable here shall be importable there.
             path = os.pathsep.join(p for p in sys.path if p)
             self._process = subprocess.Popen(
@@ -181,12 +185,11 @@ class Worker:
         return kind, value
 
     def _output_tail(self) -> str:
-        """Return the last of what the worker printed, for messages."""
+        """Return the last of what the worker printed, on one line for messages."""
         size = os.fstat(self._output.fileno()).st_size
-        text = os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(
-            errors="replace"
-        )
-        return f"; its last output: {text.strip()}" if text.strip() else ""
+        tail = os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+        text = " ".join(tail.decode(errors="replace").split())
+        return f"; its last output: {text}" if text else ""
 
 
 def _listed(values: Iterable[object]) -> str:

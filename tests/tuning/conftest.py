@@ -121,7 +121,7 @@ class FaultyRule(ScheduleRule):
     """A rule whose knob `fault` counts through right schedules (0), FAULTS, and one that cannot be made."""
 
     def scheduled(self, func: Any, target: Any, knobs: Any = None) -> Any:
-        fault = (knobs or {"fault": 0})["fault"]
+        fault = (knobs or self.space(func, target).default)["fault"]
         schedule = s_tir.Schedule(func)
         if fault > len(FAULTS):
             schedule.get_sblock("no_such_block")
@@ -139,3 +139,11 @@ def nothing(sch: Any, fault: int) -> None:
 def faulty() -> FaultyRule:
     faults = tuple(range(len(FAULTS) + 2))
     return FaultyRule("faulty", "a rule of a test", nothing, lambda func, target: space_of(fault=faults))
+
+
+@pytest.fixture(scope="session")
+def faulty_default() -> Callable[[int], FaultyRule]:
+    """Make a rule whose default has a given fault."""
+    return lambda fault: FaultyRule(
+        "faulty", "a rule of a test", nothing, lambda func, target: space_of(fault=(fault,))
+    )

@@ -25,14 +25,20 @@ def own_folders(pid=None):
 def own_workers(pid=None):
     import psutil
 
-    return [p for p in psutil.process_iter(["cmdline"]) if f" {pid or os.getpid()} " in " ".join(p.info["cmdline"] or [])]
+    return [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if f" {pid or os.getpid()} " in " ".join(p.info["cmdline"] or [])
+    ]
 
 
 @pytest.fixture(scope="module")
 def tuned(small, tiles, tmp_path_factory):
     path = tmp_path_factory.mktemp("tuned") / "t.db"
     events = []
-    result = ts.tune(small, space=tiles, database=path, strategy="random", trials=6, **{**BRIEF, "progress": events.append})
+    result = ts.tune(
+        small, space=tiles, database=path, strategy="random", trials=6, **{**BRIEF, "progress": events.append}
+    )
     return result, path, events
 
 
@@ -42,7 +48,9 @@ def test_trials_are_recorded_and_the_default_comes_first(tuned, tiles):
     assert (len(records), result.trials, result.stopped_by) == (6, 6, "trials")
     assert records[0].knobs == {"rows": 4, "columns": 8} == result.default.knobs
     assert result.counts == {Status.OK: 6}
-    assert all(r.verified and r.trace and r.build_s > 0 and r.target == target_text(host_target()) for r in records)
+    assert all(
+        r.verified and r.trace and r.build_s > 0 and r.target == target_text(host_target()) for r in records
+    )
     assert len({str(r.knobs) for r in records}) == 6
 
 
@@ -59,7 +67,13 @@ def test_events_tell_the_whole_story(tuned):
     trials = [e for e in events if isinstance(e, TrialEnded)]
     assert [e.number for e in trials] == list(range(1, 7))
     assert all(e.gflops > 0 and e.roofline_fraction > 0 and e.best_s > 0 for e in trials)
-    assert isinstance(events[-1], Ended) and set(events[-1].seconds) == {"search", "build", "run", "confirm", "other"}
+    assert isinstance(events[-1], Ended) and set(events[-1].seconds) == {
+        "search",
+        "build",
+        "run",
+        "confirm",
+        "other",
+    }
 
 
 def test_progress_lines_are_aligned(tuned):
@@ -69,7 +83,14 @@ def test_progress_lines_are_aligned(tuned):
         ProgressLines(stream)(event)
     lines = stream.getvalue().splitlines()
     assert "15 points" in lines[0] and lines[1].split() == [
-        "trial", "status", "time", "GFLOP/s", "roofline", "best", "elapsed", "ETA"
+        "trial",
+        "status",
+        "time",
+        "GFLOP/s",
+        "roofline",
+        "best",
+        "elapsed",
+        "ETA",
     ]
     assert len({len(line) for line in lines[1:8]}) == 1
     assert lines[-1].startswith("stopped by trials; 6 ok; search ")
@@ -83,13 +104,17 @@ def test_same_call_again_measures_nothing(tuned, small, tiles):
     _, path, _ = tuned
     events = []
     before = ts.Database(path).records()
-    result = ts.tune(small, space=tiles, database=path, strategy="random", trials=6, **{**BRIEF, "progress": events.append})
+    result = ts.tune(
+        small, space=tiles, database=path, strategy="random", trials=6, **{**BRIEF, "progress": events.append}
+    )
     assert events[0].resumed == 6 and result.counts == {}
     assert ts.Database(path).records() == before
 
 
 @pytest.mark.parametrize("strategy", ["grid", "xgb"])
-def test_resumed_tuning_repeats_nothing_and_ends_when_the_space_is_exhausted(small, tiles, tmp_path, strategy):
+def test_resumed_tuning_repeats_nothing_and_ends_when_the_space_is_exhausted(
+    small, tiles, tmp_path, strategy
+):
     options = {"space": tiles, "database": tmp_path / "t.db", "strategy": strategy, **BRIEF}
     assert ts.tune(small, trials=5, **options).trials == 5
     result = ts.tune(small, trials=100, **options)
@@ -102,14 +127,26 @@ def test_every_fault_costs_one_trial_and_is_named(small, faulty, tmp_path):
     result = ts.tune(small, space=faulty, database=tmp_path / "t.db", strategy="grid", timeout=2.0, **BRIEF)
     records = {r.knobs["fault"]: r for r in ts.Database(tmp_path / "t.db").records()}
     assert [records[i].status.value for i in range(9)] == [
-        "ok", "run_timeout", "crashed", "crashed", "run_error",
-        "wrong_result", "wrong_result", "wrong_result", "schedule_error",
+        "ok",
+        "run_timeout",
+        "crashed",
+        "crashed",
+        "run_error",
+        "wrong_result",
+        "wrong_result",
+        "wrong_result",
+        "schedule_error",
     ]
     assert result.stopped_by == "exhausted" and result.best.knobs == {"fault": 0}
     assert [i for i, r in records.items() if r.verified] == [0]
     for fault, words in {
-        1: "not finished within 2 s", 2: "SIGABRT", 3: "SIGSEGV", 4: "the kernel says no",
-        5: "4096 are NaN (perhaps never written)", 6: "2048 are NaN", 7: "changed its input B",
+        1: "not finished within 2 s",
+        2: "SIGABRT",
+        3: "SIGSEGV",
+        4: "the kernel says no",
+        5: "4096 are NaN (perhaps never written)",
+        6: "2048 are NaN",
+        7: "changed its input B",
         8: "no_such_block",
     }.items():
         assert words in records[fault].message
@@ -136,7 +173,11 @@ def test_interrupt_returns_the_best_so_far(small, tiles, tmp_path):
             os.kill(os.getpid(), signal.SIGINT)
 
     result = ts.tune(
-        small, space=tiles, database=tmp_path / "t.db", strategy="grid", **{**BRIEF, "progress": interrupt_at_third}
+        small,
+        space=tiles,
+        database=tmp_path / "t.db",
+        strategy="grid",
+        **{**BRIEF, "progress": interrupt_at_third},
     )
     assert result.stopped_by == "interrupted" and result.best is not None
     assert result.trials == 3 == len(ts.Database(tmp_path / "t.db").records())
@@ -157,7 +198,8 @@ def test_kill_9_loses_nothing_that_was_reported_and_the_rest_is_resumed(tmp_path
         "def say(event):\n"
         "    if isinstance(event, TrialEnded): print(event.record.id, flush=True)\n"
         "w = ts.workload('matmul', m=64, n=64, k=64)\n"
-        "ts.tune(w, database=sys.argv[1], strategy='random', trials=12, repeat=1, min_repeat_ms=1, progress=say)\n"
+        "brief = {'repeat': 1, 'min_repeat_ms': 1, 'progress': say}\n"
+        "ts.tune(w, database=sys.argv[1], strategy='random', trials=12, **brief)\n"
     )
     command = [sys.executable, str(script), str(database)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -193,17 +235,23 @@ def test_sketch_space_is_searched_and_measured_against_the_default(small, tmp_pa
         ({"trials": 0}, "trials must be at least 1: trials=0"),
         ({"timeout": 0}, "timeout must be more than 0 seconds: timeout=0"),
         ({"space": "matmull"}, "unknown space 'matmull'; did you mean matmul"),
-        ({"space": "conv2d"}, "the space 'conv2d' does not apply to matmul m=64,n=64,k=64; those that do: matmul"),
+        (
+            {"space": "conv2d"},
+            "the space 'conv2d' does not apply to matmul m=64,n=64,k=64; those that do: matmul",
+        ),
         ({"strategy": "xbg"}, "unknown strategy 'xbg'; did you mean xgb"),
         ({"strategy": "evolutionary"}, "'evolutionary' cannot search the space 'matmul'"),
-        ({"strategy": "grid", "space": "sketch"}, "'grid' cannot search the space 'sketch'; those that can: evolutionary"),
+        (
+            {"strategy": "grid", "space": "sketch"},
+            "'grid' cannot search the space 'sketch'; those that can: evolutionary",
+        ),
         ({"cost_model": "xgb"}, "'xgb' has no cost model to choose"),
         ({"cost_model": "mlp", "space": "sketch"}, "unknown cost model 'mlp'"),
         ({"database": "/no/such/folder/t.db"}, "the folder /no/such/folder does not exist"),
     ],
 )
 def test_bad_input_is_one_line(small, tmp_path, options, message):
-    with pytest.raises(ts.InputError, match="^[^\n]*$") as caught:
+    with pytest.raises(ts.InputError, match=r"^[^\n]*$") as caught:
         ts.tune(small, **{"database": tmp_path / "t.db", **BRIEF, **options})
     assert message in str(caught.value)
     assert own_folders() == [] and own_workers() == []

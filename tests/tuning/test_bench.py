@@ -1,0 +1,90 @@
+import builtins
+
+import numpy as np
+import pytest
+import tunesmith as ts
+from tunesmith.tuning.baselines import LIBRARIES, Unavailable, variants
+from tunesmith.tuning.verification import compare, inputs_for, workload_tolerance
+
+CONV = {"n": 2, "h": 9, "w": 8, "ci": 4, "co": 6, "kh": 3, "kw": 2, "stride": 2, "padding": 1, "dilation": 1}
+WORKLOADS = [
+    ts.workload("matmul", m=17, n=19, k=23),
+    ts.workload("linear_relu", m=17, n=19, k=23),
+    ts.workload("relu", m=17, n=19),
+    ts.workload("add", m=17, n=19),
+    ts.workload("conv2d", **CONV),
+    ts.workload("conv2d", **CONV, bias=1, relu=1),
+    ts.workload("conv2d", **{**CONV, "dilation": 2}, bias=1, layout="NCHW"),
+    ts.workload("conv2d", **CONV, groups=2, layout="NCHW", relu=1),
+]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.label)
+def test_baselines_compute_the_operator(library, workload):
+    pytest.importorskip(library)
+    inputs = inputs_for(workload.inputs, 0)
+    if library == "numpy" and workload.shape.get("groups", 1) != 1:
+        with pytest.raises(Unavailable, match="without groups"):
+            variants(library, workload.name, workload.shape, inputs)
+        return
+    want = workload.reference(*inputs)
+    found = variants(library, workload.name, workload.shape, inputs)
+    assert len(found) == (2 if (library, workload.name) == ("torch", "conv2d") else 1)
+    for variant in found:
+        for _ in range(2):
+            got = variant.to_array(variant.call())
+            assert got.shape == want.shape
+            assert compare(np.asarray(got), want, workload_tolerance(workload)).ok
+
+
+def test_missing_library_is_one_line(monkeypatch):
+    real = builtins.__import__
+
+    def without_torch(name, *rest):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'")
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_torch)
+    with pytest.raises(Unavailable, match=r"^torch is not installed; install it with: pip install [^\n]*$"):
+        variants("torch", "relu", {}, [np.ones((2, 2), np.float32)])
+
+
+def test_unsupported_dtype_is_one_line():
+    with pytest.raises(Unavailable, match="numpy is compared on float32, float64: dtype=int8"):
+        variants("numpy", "matmul", {}, [np.ones((2, 2), np.int8)] * 2)
+
+
+def test_rows_are_complete_and_in_order(small):
+    names = ["default", "unscheduled", "numpy", "general"]
+    rows = ts.bench([small, ts.workload("relu", m=8, n=9)], names, rounds=3, min_repeat_ms=0.1)
+    assert [(r["operator"], r["implementation"]) for r in rows] == [
+        (op, name) for op in ("matmul", "relu") for name in names
+    ]
+    for row in rows:
+        assert row["verified"] and row["p20_s"] <= row["median_s"] <= row["p80_s"]
+        assert row["gflops"] > 0 and row["gbps"] > 0 and row["roofline_fraction"] > 0 and row["threads"] >= 1
+    assert rows[0]["ratio"] == 1 and rows[1]["ratio"] == rows[1]["median_s"] / rows[0]["median_s"]
+    assert rows[0]["note"] == "default schedule (matmul)"
+
+
+def test_what_cannot_run_is_left_out_with_a_line(small, tmp_path):
+    said = []
+    with ts.Database(tmp_path / "t.db") as database:
+        rows = ts.bench(small, ["tuned", "conv2d"], database, rounds=1, min_repeat_ms=0.1, say=said.append)
+    assert [r["implementation"] for r in rows] == ["tuned"] and rows[0]["note"] == "default schedule (matmul)"
+    assert said == ["matmul m=64,n=64,k=64: conv2d is left out: the schedule 'conv2d' does not apply"]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["defualt"], "unknown implementation 'defualt'; did you mean default"),
+        (["tuned"], "'tuned' needs a database"),
+        ([], "name at least one implementation"),
+    ],
+)
+def test_bad_input_is_one_line(small, names, message):
+    with pytest.raises(ts.InputError, match=message):
+        ts.bench(small, names)
