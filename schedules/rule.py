@@ -10,6 +10,7 @@ import numpy as np
 import tvm
 from tvm import s_tir
 
+from ..machine.errors import InputError
 from .space import Knobs, KnobSpace
 
 # As a MetaSchedule space a rule offers this many of its points: each is a design space of its own there.
@@ -26,7 +27,7 @@ class ScheduleRule:
     - a default schedule: ``rule.scheduled(func, target)``;
     - a search space: ``rule.space(func, target)``;
     - a dlight rule: ``dlight.ApplyDefaultSchedule(rule)``;
-    - a MetaSchedule space: ``meta_schedule.tune_tir(..., space=rule)``.
+    - a MetaSchedule space: ``with target: meta_schedule.tune_tir(..., space=rule)``.
 
     Parameters
     ----------
@@ -77,8 +78,15 @@ class ScheduleRule:
 
         A value sampled inside the schedule would be frozen wherever Python computes with it, so each
         point is offered as a trace of its own: the default first, then points drawn with a fixed seed.
+
+        Raises
+        ------
+        InputError
+            No target is in scope: MetaSchedule does not tell a space what it tunes for.
         """
-        func, target = sch.mod["main"], tvm.target.Target.current(allow_none=False)
+        func, target = sch.mod["main"], tvm.target.Target.current(allow_none=True)
+        if target is None:
+            raise InputError("MetaSchedule tells no schedule rule its target: call it under `with target:`")
         space = self.space(func, target)
         if space is None:
             return []

@@ -59,9 +59,9 @@ class TileChoice:
         return self.fitting_rows(2)
 
     def fitting_rows(self, vectors: int) -> int:
-        """Return the most rows that fit the registers beside the panel's vectors and a broadcast."""
+        """Return the most rows that fit the registers beside a panel's vectors and a broadcast, or 0."""
         free = self.machine.vector_registers - vectors - _BROADCAST_REGISTERS
-        return max(1, free // vectors)
+        return free // vectors
 
     def row_tiles(self, mr: int) -> int:
         """Count the tiles over all row axes."""

@@ -1,0 +1,68 @@
+"""What the schedule tests share: a run that finds wrong, missing and stray writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tunesmith as ts
+import tvm
+from tunesmith.machine.arrays import aligned_copy, aligned_empty, as_tensor
+from tunesmith.machine.target import host_target
+from tunesmith.tuning.verification import (
+    compare,
+    expected_output,
+    fill_untouched,
+    inputs_for,
+    workload_tolerance,
+)
+
+# Elements behind each output that a kernel must leave alone.
+GUARD = 64
+
+Run = Callable[..., list[np.ndarray]]
+
+
+@pytest.fixture(scope="session")
+def target() -> Any:
+    return host_target()
+
+
+@pytest.fixture(scope="session")
+def run(target) -> Run:
+    """Compile a PrimFunc or a schedule and run it into outputs that are full of NaN; return the outputs."""
+
+    def ran(func_or_schedule: Any, inputs: Sequence[np.ndarray], nth: int = 0) -> list[np.ndarray]:
+        mod = getattr(func_or_schedule, "mod", None) or tvm.IRModule({"main": func_or_schedule})
+        kernel = tvm.compile(mod, target=target)["main"]
+        arrays = [aligned_copy(i) for i in inputs]
+        rooms = []
+        for param in mod["main"].params[len(inputs) :]:
+            shape = tuple(int(extent) for extent in param.shape)
+            rooms.append((shape, aligned_empty((int(np.prod(shape)) + GUARD,), str(param.dtype))))
+        for _, room in rooms:
+            fill_untouched(room, nth)
+        guards = [room[-GUARD:].tobytes() for _, room in rooms]
+        outputs = [room[:-GUARD].reshape(shape) for shape, room in rooms]
+        kernel(*map(as_tensor, arrays), *map(as_tensor, outputs))
+        assert [a.tobytes() for a in arrays] == [i.tobytes() for i in inputs], "an input was changed"
+        assert [room[-GUARD:].tobytes() for _, room in rooms] == guards, "written behind an output"
+        return outputs
+
+    return ran
+
+
+@pytest.fixture(scope="session")
+def assert_right(run) -> Callable[[ts.Workload, Any], None]:
+    """Run a workload's schedule on two sets of inputs and compare with the reference."""
+
+    def right(workload: ts.Workload, schedule: Any) -> None:
+        for nth in (0, 1):
+            inputs = inputs_for(workload.inputs, nth, workload.output.dtype)
+            (got,) = run(schedule, inputs, nth)
+            verdict = compare(got, expected_output(workload, inputs), workload_tolerance(workload))
+            assert verdict.ok, f"{workload.label} {workload.dtype}: {verdict.message}"
+
+    return right

@@ -1,0 +1,119 @@
+"""Knobs, constraints, and that every default is a point of its space."""
+
+import pytest
+import tunesmith as ts
+from tunesmith.kernels import OPERATORS
+from tunesmith.machine.target import as_target
+from tunesmith.schedules import rules_for
+from tunesmith.schedules.space import Constraint, Knob, KnobSpace
+
+SPACE = KnobSpace(
+    knobs=(Knob("rows", (1, 2, 4), "rows"), Knob("columns", (8, 16), "columns")),
+    constraints=(Constraint("rows * columns is at most 32", lambda k: k["rows"] * k["columns"] <= 32),),
+    default={"rows": 2, "columns": 16},
+)
+
+TARGETS = {
+    mcpu: as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": triple, "num-cores": cores})
+    for mcpu, triple, cores in (
+        ("x86-64", "x86_64-unknown-linux-gnu", 1),
+        ("haswell", "x86_64-unknown-linux-gnu", 3),
+        ("x86-64-v4", "x86_64-unknown-linux-gnu", 2),
+        ("znver4", "x86_64-unknown-linux-gnu", 96),
+        ("neoverse-n1", "aarch64-linux-gnu", 4),
+    )
+}
+
+
+def test_points_are_the_combinations_that_keep_the_constraints():
+    assert SPACE.combinations == 6
+    assert len(SPACE) == 5
+    assert {"rows": 4, "columns": 16} not in SPACE.points
+    assert SPACE.points[0] == {"rows": 1, "columns": 8}
+    assert SPACE.default in SPACE.points
+
+
+def test_knobs_left_out_have_their_default():
+    assert SPACE.check({}) == SPACE.default
+    assert SPACE.check({"rows": 1}) == {"rows": 1, "columns": 16}
+
+
+def test_a_value_outside_the_candidates_is_allowed_where_the_constraints_hold():
+    assert SPACE.check({"rows": 3, "columns": 10}) == {"rows": 3, "columns": 10}
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"row": 1}, r"unknown knob 'row'; did you mean rows\?"),
+        ({"zz": 1}, r"unknown knob 'zz'; there are: columns, rows"),
+        ({"rows": "2"}, r"a knob's value is an integer of at least 0: rows='2'"),
+        ({"rows": -1}, r"a knob's value is an integer of at least 0: rows=-1"),
+        ({"rows": True}, r"a knob's value is an integer of at least 0: rows=True"),
+        ({"rows": 4}, r"knobs must keep the rule: rows \* columns is at most 32: rows=4, columns=16"),
+    ],
+)
+def test_wrong_knobs_are_named(knobs, message):
+    with pytest.raises(ts.InputError, match=f"^{message}$"):
+        SPACE.check(knobs)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"mrr": 4}, "unknown knob 'mrr'; did you mean"),
+        ({"nr": 20}, "knobs must keep the rule: lanes must divide nr: lanes=16, .*nr=20"),
+        ({"lanes": 0}, "lanes, mr, nr, block_rows and block_columns are at least 1"),
+        ({"mr": 16}, r"\(mr \+ 1\) \* nr / lanes accumulators and weights and a broadcast fit 32 registers"),
+        ({"mr": 64, "nr": 16}, "fit 32 registers"),
+        ({"mr": 20, "nr": 16}, "mr is at most the row axis"),
+        ({"mr": 2, "nr": 80}, "nr is at most the column axis, rounded up to a vector"),
+        ({"block_rows": 999}, "block_rows is at most the row tiles"),
+        ({"block_columns": 999}, "block_columns is at most the panels"),
+        ({"pack": 1, "split_columns": 0}, "pack=1 needs split_columns=1"),
+        ({"nr": 16, "pack": 0}, r"pack=0 needs nr to divide the columns \(60\)"),
+    ],
+)
+def test_a_tile_that_breaks_a_rule_is_refused_in_one_line(knobs, message):
+    func = ts.workload("matmul", m=18, n=60, k=20).func
+    with pytest.raises(ts.InputError, match=message) as error:
+        ts.schedule_rules()["matmul"].scheduled(func, TARGETS["x86-64-v4"], knobs)
+    assert "\n" not in str(error.value)
+
+
+def test_blocks_of_a_convolution_are_parts_of_a_line_or_whole_lines():
+    func = ts.workload("conv2d", n=1, h=6, w=12, ci=4, co=16, kh=1, kw=1).func
+    rule, wanted = ts.schedule_rules()["conv2d"], {"mr": 3}
+    for block_rows in (1, 2, 3, 4, 8, 24):
+        assert rule.scheduled(func, TARGETS["x86-64-v4"], {**wanted, "block_rows": block_rows}) is not None
+    with pytest.raises(ts.InputError, match="block_rows is part of a line of row tiles or whole lines"):
+        rule.scheduled(func, TARGETS["x86-64-v4"], {**wanted, "block_rows": 6})
+
+
+@pytest.mark.parametrize("name", ["row", "generall"])
+def test_an_unknown_rule_is_named(name):
+    with pytest.raises(ts.InputError, match=f"unknown schedule '{name}'"):
+        ts.schedules.rule(name)
+
+
+SHAPES = [
+    *((op, dict(e.shape)) for op in OPERATORS for e in OPERATORS[op].examples),
+    *(
+        ("conv2d", {"n": n, "h": h, "w": w, "ci": 5, "co": co, "kh": 1, "kw": 1})
+        for n, h, w, co in ((1, 9, 34, 16), (3, 3, 19, 45), (2, 5, 31, 8), (1, 1, 127, 200), (4, 7, 15, 64))
+    ),
+    *(("matmul", {"m": m, "n": n, "k": 64}) for m in (1, 2, 13, 97, 300) for n in (1, 17, 96, 1009)),
+]
+
+
+@pytest.mark.parametrize("mcpu", TARGETS)
+def test_every_default_is_a_point_of_its_space(mcpu):
+    for op, shape in SHAPES:
+        func = ts.workload(op, **shape).func
+        for rule in rules_for(func, TARGETS[mcpu]):
+            space = rule.space(func, TARGETS[mcpu])
+            broken = [c.rule for c in space.constraints if not c.holds(space.default)]
+            assert broken == [], f"{rule.name} {op} {shape}: {dict(space.default)}"
+            outside = [k.name for k in space.knobs if space.default[k.name] not in k.values]
+            assert outside == [], f"{rule.name} {op} {shape}: {dict(space.default)}"
+            assert set(space.default) == {k.name for k in space.knobs}
