@@ -68,8 +68,6 @@ def compile_command(
 
     require_writable(output)
     compile_for, database = runnable_target(target), existing_database(database_path)
-    if database is None:
-        print_notice("no database: every function gets its default schedule")
     try:
         if is_model(subject):
             require_only("a model", shape=shape, dtype=dtype)

@@ -29,7 +29,7 @@ DONE, WRONG_CALL, INTERRUPTED = 0, 2, 130
 class CommandLine(Group):
     """A group whose errors are one line on stderr, with a traceback only where one is asked for."""
 
-    def main(  # type: ignore[override]  # click declares one overload for each standalone_mode
+    def main(
         self,
         args: Sequence[str] | None = None,
         prog_name: str | None = None,
@@ -75,6 +75,7 @@ def one_line(error: Exception) -> str:
 
 
 @click.group(
+    "tunesmith",
     cls=CommandLine,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     examples=[

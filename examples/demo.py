@@ -104,10 +104,8 @@ def run(model, shipped, database, folder):
     checks = ts.compare_outputs(outputs, shipped.outputs)
     right = all(check.ok for check in checks)
     require(right, f"the package's output is not the shipped one: {[check.message for check in checks]}")
-    for name, package, seconds in (
-        ("default", default, comparison.before_s),
-        ("tuned", tuned, comparison.after_s),
-    ):
+    timed = (("default", default, comparison.before_s), ("tuned", tuned, comparison.after_s))
+    for name, package, seconds in timed:
         same = all(c.ok for c in ts.compare_outputs(package.run(shipped.inputs), shipped.outputs))
         summarize(f"light_resnet50 {name}", seconds, *model_rates(model, seconds), same)
 

@@ -1,0 +1,35 @@
+import pytest
+
+SHAPE = "m=8,n=16,k=4"
+
+KEYS = (
+    "operator, shape, dtype, target, implementation, median_s, p20_s, p80_s, gflops, gbps, "
+    "roofline_fraction, verified, threads"
+).split(", ")
+
+
+def test_rows_have_the_keys_of_the_design(run, tuned):
+    words = ["--implementations", "default,tuned,numpy", "--db", tuned[0]]
+    outcome = run("bench", "matmul", "--shape", SHAPE, *words, "--json")
+    assert outcome.status == 0, outcome.stderr
+    assert [row["implementation"] for row in outcome.rows] == ["default", "tuned", "numpy"]
+    assert all(set(KEYS) <= set(row) and row["verified"] for row in outcome.rows)
+
+
+def test_a_wrong_kernel_ends_with_status_1(run, user_file):
+    outcome = run("bench", f"{user_file}:TREBLE", "--implementations", "default")
+    assert outcome.status == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["matmul", "--implementations", "defalt"], "unknown implementation 'defalt'; did you mean default?"),
+        (["matmul", "--implementations", ","], "name at least one implementation"),
+        (["matmul", "--implementations", "tuned"], "there is no tunesmith.db here; give --db FILE"),
+        (["matmul", "--implementations", "tuned", "--db", "none.db"], "there is no database none.db"),
+        (["matmul", "--target", "raspberry-pi/4b-aarch64"], "cannot run on this machine"),
+    ],
+)
+def test_bad_input_is_one_line(refused, words, message):
+    assert message in refused("bench", *words, "--shape", SHAPE)

@@ -1,0 +1,62 @@
+import pytest
+import tvm
+
+SHAPE = "m=8,n=16,k=4"
+
+
+@pytest.mark.parametrize(
+    ("form", "sign"),
+    [("tir", "T.prim_func"), ("trace", "sch.get_sblock"), ("llvm", "target triple"), ("asm", ".text")],
+)
+def test_each_form_shows_its_text(run, form, sign):
+    outcome = run("show", "matmul", "--shape", SHAPE, "--as", form)
+    assert outcome.status == 0 and sign in outcome.stdout
+    assert outcome.stderr.startswith("matmul m=8,n=16,k=4 float32, schedule matmul: ")
+
+
+def test_a_knob_changes_the_schedule(run):
+    texts = {run("show", "matmul", "--shape", SHAPE, "--knob", f"mr={mr}").stdout for mr in (1, 2, 4)}
+    assert len(texts) == 3
+
+
+def test_the_json_row_has_all_knobs(run):
+    (row,) = run("show", "matmul", "--shape", SHAPE, "--knob", "mr=2", "--json").rows
+    assert row["knobs"]["mr"] == 2 and len(row["knobs"]) > 1
+    assert row["schedule"] == "matmul" and "T.prim_func" in row["text"]
+
+
+def test_unscheduled_is_the_definition(run, matmul):
+    outcome = run("show", "matmul", "--shape", SHAPE, "--schedule", "unscheduled", "--json")
+    assert outcome.rows[0]["knobs"] == {}
+    shown = tvm.script.from_source(outcome.rows[0]["text"])
+    tvm.ir.assert_structural_equal(shown["main"], matmul.func)
+
+
+def test_a_file_of_ones_own(run, user_file):
+    assert "double" in run("show", f"{user_file}:DOUBLE", "--shape", "n=7").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["matmull", "--shape", SHAPE], "unknown operator 'matmull'; did you mean matmul?"),
+        (["matmul"], "matmul needs m, n, k: missing m, n, k"),
+        (["matmul", "--shape", "m=8,n=8"], "missing k"),
+        (["matmul", "--shape", "m=0,n=8,k=8"], "m must be an integer of at least 1: m=0"),
+        (["matmul", "--shape", "m=-3,n=8,k=8"], "m must be an integer of at least 1: m=-3"),
+        (["matmul", "--shape", "m=8,n=8,kk=8"], "unknown dimension of matmul 'kk'; did you mean k?"),
+        (["matmul", "--shape", "8,8,8"], "a shape is written NAME=VALUE"),
+        (["matmul", "--shape", SHAPE, "--dtype", "int4"], "matmul supports dtype float32"),
+        (["matmul", "--shape", SHAPE, "--target", "llvmm"], "unknown target 'llvmm'; did you mean llvm?"),
+        (["matmul", "--shape", SHAPE, "--schedule", "matmull"], "unknown schedule 'matmull'"),
+        (["matmul", "--shape", SHAPE, "--schedule", "conv2d"], "those that do: matmul, general"),
+        (["matmul", "--shape", SHAPE, "--knob", "block_row=3"], "did you mean block_rows"),
+        (["matmul", "--shape", SHAPE, "--knob", "mr=x"], "a knob is written NAME=VALUE"),
+        (["matmul", "--shape", SHAPE, "--knob", "mr=1", "--knob", "mr=2"], "mr is given twice"),
+        (["matmul", "--shape", SHAPE, "--knob", "lanes=3"], "knobs must keep the rule"),
+        (["matmul", "--shape", SHAPE, "--schedule", "unscheduled", "--knob", "mr=1"], "has no knobs"),
+        (["nowhere.py:X"], "no such file: nowhere.py"),
+    ],
+)
+def test_bad_input_is_one_line(refused, words, message):
+    assert message in refused("show", *words)
