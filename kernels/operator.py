@@ -111,7 +111,7 @@ class Operator:
     define: Callable[..., Any]
     reference: Callable[..., np.ndarray]
     flops: Callable[..., int]
-    examples: tuple[Example, ...]
+    examples: tuple[Example, ...] = ()
     dtypes: tuple[str, ...] = ("float32",)
     script: Callable[..., Any] | None = None
     check: Callable[..., None] | None = field(default=None)

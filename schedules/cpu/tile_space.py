@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+import tvm
+
 from ...machine.facts import Facts, facts
 from ..contraction import Contraction
 from ..space import Constraint, Knob, Knobs, KnobSpace
@@ -92,7 +94,7 @@ class TileChoice:
         """
         nest, machine = self.nest, self.machine
         panels, tiles = self.panels(nr), self.row_tiles(mr)
-        item = 4 if "32" in nest.dtype else 8
+        item = int(tvm.DataType(nest.dtype).bits) // 8
         if nest.outer_rows * nest.row_extent * nest.columns * nest.depth < _LEAST_PARALLEL_SUMS:
             pack = PACK_FIRST if pack_free else PACK_IN_BLOCK
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
