@@ -91,7 +91,7 @@ class Package:
         """
         result = self._main(*self._arguments(inputs, fill))
         tensors = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
-        # The machine may reuse its memory for the next inference: the caller gets a copy.
+        # An output may be an input or a weight itself: the caller gets a copy.
         return {spec.name: np.array(as_numpy(t)) for spec, t in zip(self.outputs, tensors, strict=True)}
 
     def time(

@@ -36,7 +36,7 @@ def prepare(mod: Any, target: Any) -> Any:
 
 @relax.transform.function_pass(opt_level=0, name="RemoveDropout")
 class RemoveDropout:
-    """Replace dropout by its input: what it is at inference, and TVM has no loop nest for it."""
+    """Replace dropout by its input: what it is at inference; ConvertLayout fails on its second output."""
 
     def transform_function(self, func: Any, _mod: Any, _context: Any) -> Any:
         """Rewrite one Relax function."""

@@ -65,6 +65,17 @@ def conv_net(path: Path) -> Path:
     return write_onnx(path, nodes, {"x": list(INPUT)}, {"y": [1, 10]}, weights)
 
 
+def stack(path: Path, depth: int) -> Path:
+    """Equal layers, each with weights of its own."""
+    rng = np.random.default_rng(0)
+    weights = {f"w{i}": rng.standard_normal((8, 8), np.float32) for i in range(depth)}
+    nodes: list[Any] = []
+    for i in range(depth):
+        nodes.append(helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"m{i}"]))
+        nodes.append(helper.make_node("Tanh", [f"m{i}"], [f"x{i + 1}"]))
+    return write_onnx(path, nodes, {"x0": [4, 8]}, {f"x{depth}": [4, 8]}, weights)
+
+
 def conv_net_output(path: Path, x: np.ndarray) -> np.ndarray:
     """Compute the output of `conv_net` in NumPy."""
     w = {t.name: numpy_helper.to_array(t).astype(np.float64) for t in onnx.load(path).graph.initializer}

@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import tunesmith as ts
+from onnx import numpy_helper
 from tunesmith.integrate import application
 from tunesmith.integrate.application import MissingRecordsError, apply_records, pack_weights
 from tunesmith.integrate.extraction import extract_workload
@@ -14,7 +16,7 @@ from tunesmith.schedules.rule import ScheduleRule
 from tunesmith.schedules.space import KnobSpace
 from tunesmith.tuning.record import Status
 
-from .conftest import record_of
+from .conftest import record_of, stack
 
 
 def _failing(name: str) -> ScheduleRule:
@@ -133,6 +135,24 @@ def test_weights_are_packed_once_at_compile_time(net: Any) -> None:
     assert "layout_rewrite_preproc" not in packed.script()
     before = [name for name, _ in prim_func_calls(scheduled)]
     assert [name.removesuffix("_prepacked") for name, _ in prim_func_calls(packed)] == before
+
+
+def test_packing_inside_other_loops_stays_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rewrite(sch: Any) -> None:
+        product = next(b for b in sch.get_child_blocks(sch.get_sblock("root")) if len(sch.get_loops(b)) == 3)
+        copy = sch.cache_read(product, 1, "global")
+        sch.compute_at(copy, sch.get_loops(product)[0])
+        sch.annotate(copy, "meta_schedule.layout_rewrite_preproc", True)
+
+    rule = ScheduleRule("inner", "packs in a loop", rewrite, lambda func, target: KnobSpace((), (), {}))
+    monkeypatch.setattr(application.schedules, "schedule_rules", lambda: {"inner": rule})
+    path = stack(tmp_path / "m.onnx", 2)
+    package = ts.compile_model(ts.load_model(path))
+    assert {c.origin for c in package.choices} == {"default"}
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    w = [numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer]
+    want = np.tanh(np.tanh(x @ w[0]) @ w[1])
+    np.testing.assert_allclose(package.run({"x0": x})["output_0"], want, rtol=1e-4, atol=1e-5)
 
 
 def test_one_function_taken_out_tuned_and_put_back(

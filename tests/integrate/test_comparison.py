@@ -7,6 +7,8 @@ import pytest
 import tunesmith as ts
 from tunesmith.integrate.comparison import compare_outputs, compare_packages, unscheduled_package
 
+from .conftest import stack
+
 
 @pytest.fixture(scope="module")
 def unscheduled(net: Any) -> Any:
@@ -28,9 +30,7 @@ def test_scheduled_equals_unscheduled(unscheduled: Any, net_package: Any, net_in
 
 
 def test_packages_of_other_models_are_not_compared(unscheduled: Any, tmp_path: Any) -> None:
-    from .test_extraction import _stack
-
-    other = ts.compile_model(ts.load_model(_stack(tmp_path / "m.onnx", 1)))
+    other = ts.compile_model(ts.load_model(stack(tmp_path / "m.onnx", 1)))
     with pytest.raises(ts.InputError, match="the packages take different inputs"):
         compare_packages(unscheduled, other)
 

@@ -59,16 +59,19 @@ def test_foreign_functions_are_not_run() -> None:
     assert _ops(FoldConstants()(_module(compute))) == ["relax.call_dps_packed", "relax.matmul"]
 
 
+def test_operators_without_a_loop_nest_stay() -> None:
+    def compute(builder: Any, x: Any, w: Any) -> Any:
+        return relax.op.matmul(x, builder.emit(relax.op.hint_on_device(w, tvm.cpu())))
+
+    assert _ops(FoldConstants()(_module(compute))) == ["relax.hint_on_device", "relax.matmul"]
+
+
 def test_tuples_of_constants_are_folded_through() -> None:
     def compute(builder: Any, x: Any, w: Any) -> Any:
-        parts = builder.emit(relax.op.split(w, 3, axis=1))
-        return relax.op.add(x, builder.emit(relax.op.concat([parts[0], parts[2]], axis=1))[:1, :])
-
-    def simple(builder: Any, x: Any, w: Any) -> Any:
         parts = builder.emit(relax.op.split(w, 3, axis=1))
         first = builder.emit(relax.TupleGetItem(parts, 1))
         return relax.op.matmul(x, first)
 
-    folded = FoldConstants()(_module(simple))
+    folded = FoldConstants()(_module(compute))
     assert _ops(folded) == ["relax.matmul"]
     np.testing.assert_array_equal(_constants(folded)[0], W[:, 1:2])

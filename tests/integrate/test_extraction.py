@@ -5,28 +5,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tunesmith as ts
-from onnx import helper
 from tunesmith.integrate.extraction import extract_workload
 
-from .conftest import write_onnx
-
-
-def _stack(path: Path, depth: int) -> Path:
-    """Equal layers, each with weights of its own."""
-    rng = np.random.default_rng(0)
-    weights = {f"w{i}": rng.standard_normal((8, 8), np.float32) for i in range(depth)}
-    nodes: list[Any] = []
-    for i in range(depth):
-        nodes.append(helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"m{i}"]))
-        nodes.append(helper.make_node("Tanh", [f"m{i}"], [f"x{i + 1}"]))
-    return write_onnx(path, nodes, {"x0": [4, 8]}, {f"x{depth}": [4, 8]}, weights)
+from .conftest import stack
 
 
 def test_equal_functions_are_one_workload(tmp_path: Path) -> None:
-    (only,) = ts.extract_workloads(ts.load_model(_stack(tmp_path / "m.onnx", 3)))
+    (only,) = ts.extract_workloads(ts.load_model(stack(tmp_path / "m.onnx", 3)))
     assert only.calls == 3
     assert only.share == 1.0
     assert only.workload.flops == 2 * 4 * 8 * 8 + 4 * 8
