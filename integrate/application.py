@@ -12,6 +12,7 @@ from tvm.relax import transform
 from .. import schedules
 from ..kernels.operator import Workload
 from ..machine.target import target_text
+from ..schedules.analysis import block_names
 from ..tuning.compilation import last_line, scheduled_from_record
 from ..tuning.database import Database
 from .constants import FoldConstants
@@ -149,7 +150,7 @@ def _candidates(
 
 def _keep_separable_packing(schedule: Any) -> None:
     """Unmark packing blocks inside other loops: they pack block by block, and cannot be run before."""
-    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+    for block in map(schedule.get_sblock, block_names(schedule)):
         if _PACKING in schedule.get(block).annotations:
             loops = schedule.get_loops(block)
             if loops and len(schedule.get_child_blocks(loops[0])) > 1:

@@ -12,10 +12,16 @@ from tvm_ffi import structural_walk
 _CONDITION = "prim.if_then_else"
 
 
+def root_block(sch: s_tir.Schedule) -> Any | None:
+    """Return the block around all others, whatever its name; None where the whole body is opaque code."""
+    body = sch.mod["main"].body
+    return sch.get_sblock(str(body.block.name_hint)) if isinstance(body, s_tir.SBlockRealize) else None
+
+
 def block_names(sch: s_tir.Schedule) -> list[str]:
     """Return the names of all blocks under the root, in program order."""
-    root = sch.get_sblock("root")
-    return [str(sch.get(b).name_hint) for b in sch.get_child_blocks(root)]
+    root = root_block(sch)
+    return [] if root is None else [str(sch.get(b).name_hint) for b in sch.get_child_blocks(root)]
 
 
 def is_reduction(sch: s_tir.Schedule, block: str) -> bool:
@@ -41,8 +47,7 @@ def uses_calls(sch: s_tir.Schedule, block: str) -> bool:
 
 def output_blocks(sch: s_tir.Schedule) -> set[str]:
     """Return the names of the blocks that write the PrimFunc's outputs."""
-    root = sch.get_sblock("root")
-    return {str(sch.get(b).name_hint) for b in sch.get_output_blocks(root)}
+    return {str(sch.get(b).name_hint) for b in sch.get_output_blocks(root_block(sch))}
 
 
 def contiguous_reduction(sch: s_tir.Schedule, block: str) -> bool:

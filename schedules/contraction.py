@@ -107,6 +107,11 @@ class Contraction:
         return self.extents[self.column]
 
     @property
+    def channels(self) -> int:
+        """Products of one window position: what neighbouring rows of a convolution do not share."""
+        return self.extents[self.reductions[-1]]
+
+    @property
     def depth(self) -> int:
         """Products summed for one output."""
         return prod(self.extents[position] for position in self.reductions)

@@ -10,11 +10,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import tvm
-from tvm import s_tir, tirx
+from tvm import s_tir, sym, tirx
 
 from .. import schedules as schedule_table
 from ..kernels.operator import ArgSpec, Workload
 from ..machine.target import as_target, target_text
+from ..schedules.analysis import root_block
 from ..schedules.rule import ScheduleRule
 from .measurement import Timing
 
@@ -121,17 +122,26 @@ def tolerance(dtype: str, reduction_length: int) -> float:
 
 
 def reduction_length(func: Any) -> int:
-    """Count the terms that one output of a PrimFunc sums up, over all its reductions one after another."""
+    """Count the terms that one output of a PrimFunc sums up, over all its reductions one after another.
+
+    Where a reduction's length varies, as that of an adaptive pool's windows, it is an upper bound.
+    """
     sch = s_tir.Schedule(func)
+    ranges = sym.Analyzer()
 
     def lengths(parent: Any) -> Iterable[int]:
         for child in sch.get_child_blocks(parent):
-            axes = [v for v in sch.get(child).iter_vars if v.iter_type == tirx.IterVar.CommReduce]
+            axes = []
+            for axis in sch.get(child).iter_vars:
+                if axis.iter_type == tirx.IterVar.CommReduce:
+                    axes.append(int(ranges.const_int_bound(axis.dom.extent).max_value))
+                ranges.bind(axis.var, axis.dom)
             if axes:
-                yield prod(int(v.dom.extent) for v in axes)
+                yield prod(axes)
             yield from lengths(child)
 
-    return max(1, sum(lengths(sch.get_sblock("root"))))
+    root = root_block(sch)
+    return max(1, sum(lengths(root))) if root is not None else 1
 
 
 def workload_tolerance(workload: Workload) -> float:
@@ -145,6 +155,7 @@ def compare(got: np.ndarray, want: np.ndarray, allowed: float) -> Verdict:
     Error of one element: ``|got - want| / (|want| + rms(want))``. NaN must meet NaN and infinities must be
     equal; both are left out of the root mean square.
     """
+    got, want = np.atleast_1d(got, want)
     if got.dtype.kind in "iub":
         return _compare_exactly(got, want)
     got64, want64 = got.astype(np.float64), want.astype(np.float64)

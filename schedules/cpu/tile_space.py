@@ -102,7 +102,7 @@ class TileChoice:
         shared = panels if by_columns else tiles
         share = max(1, shared // machine.cores)
         panels_in_l3 = machine.l3_bytes // (2 * machine.cores) // (nest.depth * nr * item)
-        rows_in_l2 = machine.l2_bytes // 2 // (nest.depth * mr * item)
+        rows_in_l2 = machine.l2_bytes // 2 // (nest.channels * mr * item)
         columns = max(1, min(panels_in_l3, share if by_columns else panels))
         rows = max(1, min(rows_in_l2, tiles if by_columns else share))
         columns = _dividing(columns, share) if by_columns else columns

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tunesmith as ts
 import tvm
+from tunesmith.kernels.operator import ArgSpec
 from tunesmith.machine.arrays import aligned_copy, aligned_empty, as_tensor
 from tunesmith.machine.target import host_target
 from tunesmith.tuning.verification import (
@@ -16,6 +17,8 @@ from tunesmith.tuning.verification import (
     expected_output,
     fill_untouched,
     inputs_for,
+    reduction_length,
+    tolerance,
     workload_tolerance,
 )
 
@@ -66,3 +69,21 @@ def assert_right(run) -> Callable[[ts.Workload, Any], None]:
             assert verdict.ok, f"{workload.label} {workload.dtype}: {verdict.message}"
 
     return right
+
+
+@pytest.fixture(scope="session")
+def assert_same_outputs(run) -> Callable[..., None]:
+    """Run a PrimFunc unscheduled and scheduled and compare all outputs."""
+
+    def same(func: Any, schedule: Any, outputs: int = 1) -> None:
+        args = [
+            ArgSpec(str(p.name), tuple(int(e) for e in p.shape), str(p.dtype))
+            for p in func.params[: len(func.params) - outputs]
+        ]
+        for nth in (0, 1):
+            inputs = inputs_for(args, nth)
+            for got, want in zip(run(schedule, inputs, nth), run(func, inputs, nth), strict=True):
+                verdict = compare(got, want, tolerance(str(want.dtype), reduction_length(func)))
+                assert verdict.ok, verdict.message
+
+    return same

@@ -1,6 +1,7 @@
 """One object, five uses: by hand, by default, as a space, as dlight's rule, as MetaSchedule's space."""
 
 import logging
+import sys
 
 import numpy as np
 import pytest
@@ -133,7 +134,8 @@ class BuilderHere(ms.builder.PyBuilder):
         ]
 
 
-def test_tune_tir_searches_the_space_of_a_rule(target, tmp_path, assert_right):
+def test_tune_tir_searches_the_space_of_a_rule(target, tmp_path, assert_right, monkeypatch):
+    monkeypatch.setattr(sys.modules["tunesmith.schedules.rule"], "META_SCHEDULE_POINTS", 6)
     load_tensor_intrinsics(target)
     # tune_tir puts handlers of its own on this logger and sets its level to what it was.
     logging.getLogger("tvm.s_tir.meta_schedule").setLevel(logging.CRITICAL)

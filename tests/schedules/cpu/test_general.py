@@ -1,0 +1,227 @@
+"""The general rule takes every PrimFunc: it compiles and computes what the unscheduled one does."""
+
+import numpy as np
+import pytest
+import tunesmith as ts
+import tvm
+from tunesmith.kernels.operator import as_prim_func
+from tvm import relax, te, topi
+from tvm.script import relax as R
+from tvm.script import tirx as T
+from tvm_ffi import structural_walk
+
+GENERAL = ts.schedules.rule("general")
+
+
+def x(*shape, dtype="float32", name="x"):
+    return te.placeholder(shape, dtype, name=name)
+
+
+def of(function, *shapes, dtype="float32", **options):
+    """Return the tensors of a topi function on placeholders."""
+    inputs = [x(*shape, dtype=dtype, name=f"x{i}") for i, shape in enumerate(shapes)]
+    result = function(*inputs, **options)
+    return [*inputs, *([result] if isinstance(result, te.Tensor) else result)]
+
+
+def chain_of_exp(a):
+    """Give each of three dear results two readers."""
+    for _ in range(3):
+        e = topi.exp(topi.negative(a))
+        a = topi.divide(e, topi.add(e, topi.multiply(a, a)))
+    return a
+
+
+def normalised(a):
+    mean = topi.divide(topi.sum(a, axis=1, keepdims=True), a.shape[1])
+    centred = topi.subtract(a, mean)
+    return topi.divide(centred, topi.sqrt(topi.sum(topi.multiply(centred, centred), axis=1, keepdims=True)))
+
+
+def convolved(groups, layout):
+    shape = {"n": 1, "h": 9, "w": 11, "ci": 8 * groups, "co": 16 * groups, "kh": 3, "kw": 3, "padding": 1}
+    return ts.workload("conv2d", groups=groups, layout=layout, bias=1, relu=1, **shape).func
+
+
+# Large enough to be spread over threads, with and without whole vectors.
+TENSORS = {
+    "softmax": of(topi.nn.softmax, (65, 520)),
+    "softmax_whole_vectors": of(topi.nn.softmax, (64, 512)),
+    "softmax_first_axis": of(topi.nn.softmax, (128, 72), axis=0),
+    "log_softmax": of(topi.nn.log_softmax, (7, 130)),
+    "layer_norm": of(topi.nn.layer_norm, (4, 96, 96), (96,), (96,), axis=[2], epsilon=1e-5),
+    "normalised": of(normalised, (70, 512)),
+    "mean_of_last_axis": of(topi.sum, (77, 1024), axis=-1),
+    "mean_of_first_axis": of(topi.sum, (1024, 77), axis=0),
+    "mean_of_middle_axis": of(topi.sum, (5, 128, 96), axis=1),
+    "mean_of_outer_axes": of(topi.sum, (5, 64, 128), axis=(0, 1)),
+    "mean_of_first_and_last": of(topi.sum, (32, 17, 128), axis=(0, 2)),
+    "sum_of_last_axis_as_long_as_the_rows": of(topi.sum, (16, 512), axis=1),
+    "sum_of_one_row": of(topi.sum, (1, 65536), axis=1),
+    "sum_of_all": of(topi.sum, (33, 64)),
+    "largest": of(topi.max, (64, 1024), axis=1),
+    "argmax": of(topi.argmax, (65, 700), axis=1),
+    "argmax_first_axis": of(topi.argmax, (700, 64), axis=0),
+    "max_pool": of(
+        topi.nn.pool2d,
+        (1, 16, 28, 28),
+        kernel=(3, 3),
+        stride=(2, 2),
+        dilation=(1, 1),
+        padding=(1, 1, 1, 1),
+        pool_type="max",
+    ),
+    "max_pool_channels_last": of(
+        topi.nn.pool2d,
+        (1, 28, 28, 32),
+        kernel=(3, 3),
+        stride=(2, 2),
+        dilation=(1, 1),
+        padding=(1, 1, 1, 1),
+        pool_type="max",
+        layout="NHWC",
+    ),
+    "avg_pool": of(
+        topi.nn.pool2d,
+        (1, 16, 28, 28),
+        kernel=(2, 2),
+        stride=(2, 2),
+        dilation=(1, 1),
+        padding=(1, 1, 1, 1),
+        pool_type="avg",
+        count_include_pad=False,
+    ),
+    "global_pool": of(topi.nn.adaptive_pool, (2, 32, 7, 7), output_size=(1, 1), pool_type="avg"),
+    "adaptive_pool": of(topi.nn.adaptive_pool, (1, 16, 13, 13), output_size=(4, 4), pool_type="avg"),
+    "transpose": of(topi.transpose, (96, 5, 130), axes=(2, 0, 1)),
+    "concatenate": of(lambda a, b: topi.concatenate([a, b], axis=1), (64, 300), (64, 310)),
+    "split": of(lambda a: topi.split(a, 3, axis=1), (64, 600)),
+    "reshape": of(topi.reshape, (6, 128, 64), newshape=(384, 64)),
+    "pad": of(topi.nn.pad, (5, 31, 31, 8), pad_before=(0, 1, 2, 0), pad_after=(0, 3, 0, 8)),
+    "resize": of(
+        topi.image.resize2d,
+        (1, 3, 32, 32),
+        roi=(0.0, 0.0, 0.0, 0.0),
+        size=(64, 64),
+        layout="NCHW",
+        method="linear",
+    ),
+    "cumsum": of(topi.cumsum, (16, 40), axis=1),
+    "take": of(lambda a: topi.take(a, topi.full((7,), "int32", 2), axis=0), (9, 64)),
+    "chain_of_exp": of(chain_of_exp, (128, 520)),
+    "halves": of(lambda a: topi.nn.relu(topi.cast(a, "float32")), (64, 600), dtype="float16"),
+    "one_element": of(topi.exp, (1,)),
+    "no_dimension": of(topi.exp, ()),
+    "no_dimension_from_a_sum": of(lambda a: topi.exp(topi.sum(a)), (70, 32)),
+    "batched_product": of(
+        lambda a, b: topi.nn.batch_matmul(a, b, transpose_a=False, transpose_b=True), (4, 33, 64), (4, 48, 64)
+    ),
+    "product_and_softmax": of(lambda a, b: topi.nn.softmax(topi.nn.matmul(a, b)), (33, 48), (48, 64)),
+    "group_norm": of(topi.nn.group_norm, (2, 8, 30), (8,), (8,), num_groups=2, channel_axis=1, axes=[2]),
+}
+FUNCTIONS = {
+    **{name: as_prim_func(tensors) for name, tensors in TENSORS.items()},
+    "depthwise": ts.workload(
+        "conv2d", n=1, h=9, w=11, ci=32, co=32, kh=3, kw=3, padding=1, groups=32, bias=1, relu=1
+    ).func,
+    "grouped": convolved(2, "NHWC"),
+    "grouped_nchw": convolved(2, "NCHW"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_it_computes_what_the_unscheduled_function_does(name, target, assert_same_outputs):
+    func = FUNCTIONS[name]
+    outputs = 3 if name == "split" else 1
+    assert_same_outputs(func, GENERAL.scheduled(func, target), outputs)
+
+
+@pytest.mark.parametrize("knobs", [{"lanes": 1}, {"lanes": 8}, {"lanes": 32}, {"parallel": 0}])
+@pytest.mark.parametrize(
+    "name", ["softmax_whole_vectors", "normalised", "mean_of_first_axis", "grouped", "max_pool"]
+)
+def test_it_is_right_with_other_knobs(name, knobs, target, assert_same_outputs):
+    assert_same_outputs(FUNCTIONS[name], GENERAL.scheduled(FUNCTIONS[name], target, knobs))
+
+
+def loop_kinds(func, target):
+    """Return the kinds of all loops of a function under the general rule."""
+    kinds = []
+    scheduled = GENERAL.scheduled(func, target)
+    structural_walk(scheduled.mod["main"].body, [(tvm.tirx.For, lambda loop: kinds.append(int(loop.kind)))])
+    return {("serial", "parallel", "vectorized", "unrolled")[kind] for kind in kinds}
+
+
+def test_large_work_is_spread_and_vectorized_and_tiny_work_is_not_spread(target):
+    large, tiny = ts.workload("relu", m=512, n=512).func, ts.workload("relu", m=4, n=64).func
+    assert loop_kinds(large, target) == {"parallel", "vectorized"}
+    assert loop_kinds(tiny, target) == {"serial", "vectorized"}
+    assert loop_kinds(FUNCTIONS["mean_of_last_axis"], target) == {"parallel", "serial", "vectorized"}
+
+
+def test_what_is_elementwise_becomes_one_loop_nest(target):
+    func = as_prim_func(of(lambda a: topi.tanh(topi.multiply(topi.add(a, 1.0), 2.0)), (64, 512)))
+    sch = GENERAL.scheduled(func, target)
+    assert len(sch.get_child_blocks(sch.get_sblock("root"))) == 1
+
+
+def test_a_dear_result_that_is_read_twice_is_computed_once(target):
+    func = FUNCTIONS["chain_of_exp"]
+    text = GENERAL.scheduled(func, target).mod.script()
+    assert text.count("T.exp(") == func.script().count("T.exp(") == 3
+
+
+def test_a_symbolic_extent_is_scheduled_and_right(target, run):
+    n = te.var("n", "int64")
+    a = te.placeholder((n, 16), name="a")
+    func = as_prim_func([a, topi.sum(topi.exp(a), axis=1)])
+    scheduled = GENERAL.scheduled(func, target)
+    kernel = tvm.compile(scheduled.mod, target=target)["main"]
+    for extent in (1, 37):
+        given = np.random.default_rng(0).uniform(-1, 1, (extent, 16)).astype("float32")
+        got = tvm.runtime.tensor(np.full(extent, np.nan, "float32"))
+        kernel(tvm.runtime.tensor(given), got)
+        np.testing.assert_allclose(got.numpy(), np.exp(given).sum(axis=1), rtol=1e-5)
+
+
+@T.prim_func(s_tir=True)
+def scaled(a: T.handle, factor: T.float32, b: T.handle):
+    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+    A = T.match_buffer(a, (T.int64(8), T.int64(32)), "float32")
+    B = T.match_buffer(b, (T.int64(8), T.int64(32)), "float32")
+    for i, j in T.grid(T.int64(8), T.int64(32)):
+        with T.sblock("scaled"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] * factor
+
+
+def test_a_scalar_argument_stays(target):
+    kernel = tvm.compile(GENERAL.scheduled(scaled, target).mod, target=target)["main"]
+    given, got = np.ones((8, 32), "float32"), tvm.runtime.tensor(np.full((8, 32), np.nan, "float32"))
+    kernel(tvm.runtime.tensor(given), 2.5, got)
+    np.testing.assert_array_equal(got.numpy(), given * np.float32(2.5))
+
+
+@tvm.script.ir_module
+class Model:
+    @R.function
+    def main(x: R.Tensor((2, 16, 24), "float32"), w: R.Tensor((24, 24), "float32")):
+        with R.dataflow():
+            a = R.matmul(x, w)
+            b = R.nn.gelu(R.add(a, x))
+            c = R.nn.softmax(R.permute_dims(b, [0, 2, 1]), axis=-1)
+            d = R.strided_slice(R.concat([c, c], axis=2), axes=[2], begin=[3], end=[21])
+            e = R.nn.layer_norm(d, R.ones((18,), "float32"), R.zeros((18,), "float32"), axes=[-1])
+            y = R.mean(R.astype(e, "float32"), axis=[1], keepdims=True)
+            R.output(y)
+        return y
+
+
+def test_every_function_of_a_legalised_model_is_scheduled(target, assert_same_outputs):
+    mod = relax.get_pipeline("zero")(Model)
+    functions = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
+    assert len(functions) > 5
+    for func in functions:
+        main = func.with_attr("global_symbol", "main")
+        assert_same_outputs(main, ts.apply_default(main, target)[0])
+        assert_same_outputs(main, GENERAL.scheduled(main, target))

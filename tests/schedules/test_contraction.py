@@ -1,0 +1,193 @@
+"""Which sums of products are found, and the roles of their axes."""
+
+import pytest
+import tunesmith as ts
+import tvm
+from tunesmith.kernels.operator import as_prim_func
+from tunesmith.schedules import rules_for
+from tunesmith.schedules.contraction import find_contraction
+from tvm import te, topi
+
+CONV = {"n": 2, "h": 7, "w": 9, "ci": 4, "co": 6, "kh": 3, "kw": 2}
+
+
+def placeholder(*shape, name="x", dtype="float32"):
+    return te.placeholder(shape, dtype, name=name)
+
+
+def total(extent, name="k"):
+    return te.reduce_axis((0, extent), name=name)
+
+
+def dense(rows=(5,), columns=6, depth=7, weight_first=False, column_outside=False):
+    """Return the tensors of x (rows.., k) times w (k, n), written in several ways."""
+    x, w, k = placeholder(*rows, depth), placeholder(depth, columns, name="w"), total(depth)
+
+    def at(*index):
+        *row, j = (*index[1:], index[0]) if column_outside else index
+        terms = (w[k, j], x[(*row, k)]) if weight_first else (x[(*row, k)], w[k, j])
+        return te.sum(terms[0] * terms[1], axis=k)
+
+    shape = (columns, *rows) if column_outside else (*rows, columns)
+    return [x, w, te.compute(shape, at, name="dense")]
+
+
+def found(tensors):
+    return find_contraction(as_prim_func(tensors))
+
+
+@pytest.mark.parametrize("weight_first", [False, True])
+def test_a_matmul(weight_first):
+    nest = found(dense(weight_first=weight_first))
+    assert (nest.block, nest.rows, nest.column, nest.reductions) == ("dense", (0,), 1, (2,))
+    assert (nest.row_extent, nest.outer_rows, nest.columns, nest.depth) == (5, 1, 6, 7)
+    assert nest.weight_axes == (2, 1)
+    assert (nest.output_column, nest.output_rank) == (1, 2)
+    assert nest.plain
+    assert (nest.prologue, nest.staged, nest.epilogue) == ((), None, ())
+
+
+def test_a_weight_stored_by_output_and_its_epilogue():
+    nest = find_contraction(ts.workload("linear_relu", dtype="bfloat16", m=5, n=6, k=7).func)
+    assert (nest.rows, nest.column, nest.reductions, nest.weight_axes) == ((0,), 1, (2,), (1, 2))
+    assert nest.epilogue == ("bias_add", "relu", "cast")
+    assert nest.dtype == "float32"
+
+
+def test_rows_of_several_axes():
+    nest = found(dense(rows=(2, 3, 5)))
+    assert (nest.rows, nest.column, nest.row_extent, nest.outer_rows) == ((0, 1, 2), 3, 5, 6)
+
+
+def test_columns_before_rows():
+    nest = found(dense(column_outside=True))
+    assert (nest.columns, nest.output_column) == (5, 1)
+
+
+@pytest.mark.parametrize("window", [{}, {"stride": 2}, {"dilation": 2}, {"stride": 3, "padding": 2}])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_a_conv2d(layout, window):
+    workload = ts.workload("conv2d", layout=layout, bias=1, relu=1, **CONV, **window)
+    nest = find_contraction(workload.func)
+    assert nest.block == "conv2d"
+    assert nest.epilogue == ("bias_add", "relu")
+    assert nest.staged == ("pad" if "padding" in window else None)
+    assert (nest.columns, nest.depth, nest.plain) == (6, 24, False)
+    shape = dict(zip(layout, workload.output.shape, strict=True))
+    assert (nest.row_extent, nest.outer_rows) == (shape["W"], shape["N"] * shape["H"])
+    assert nest.output_column == layout.index("C")
+    # The channel comes last in the sum: it is contiguous, or is made so.
+    assert nest.extents[nest.reductions[-1]] == CONV["ci"]
+    assert nest.data_channel == layout.index("C")
+
+
+def test_a_convolution_with_a_residual():
+    data, weight = placeholder(1, 7, 7, 4), placeholder(3, 3, 4, 6, name="weight")
+    other, bias = placeholder(1, 7, 7, 6, name="other"), placeholder(6, name="bias")
+    y = topi.nn.conv2d_nhwc(data, weight, 1, 1, 1)
+    y = topi.nn.relu(topi.add(topi.add(y, bias), other))
+    nest = found([data, weight, bias, other, y])
+    assert len(nest.epilogue) == 3
+    assert nest.staged is not None
+
+
+def test_a_constant_weight_is_known_by_its_attribute():
+    func = as_prim_func(dense())
+    assert not find_contraction(func).constant_weight
+    for free, constant in (([1], True), ([0], False)):
+        marked = func.with_attr("layout_free_buffers", free)
+        assert find_contraction(marked).constant_weight is constant
+
+
+def two_products():
+    x, w, k, r = placeholder(4, 4), placeholder(4, 4, name="w"), total(4), total(4, "r")
+    y = te.compute((4, 4), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="first")
+    return [x, w, te.compute((4, 4), lambda i, j: te.sum(y[i, r] * w[r, j], axis=r), name="second")]
+
+
+def batched():
+    x, w, k = placeholder(2, 4, 5), placeholder(2, 5, 6, name="w"), total(5)
+    return [x, w, te.compute((2, 4, 6), lambda b, i, j: te.sum(x[b, i, k] * w[b, k, j], axis=k))]
+
+
+def symbolic():
+    m = te.var("m", "int64")
+    x, w, k = te.placeholder((m, 5), name="x"), placeholder(5, 6, name="w"), total(5)
+    return [x, w, te.compute((m, 6), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k))]
+
+
+def summed():
+    x = placeholder(4, 5)
+    return [x, topi.sum(x, axis=1)]
+
+
+def of_three():
+    x, w, k = placeholder(4, 5), placeholder(5, 6, name="w"), total(5)
+    return [x, w, te.compute((4, 6), lambda i, j: te.sum(x[i, k] * w[k, j] * w[k, j], axis=k))]
+
+
+def outer_product_of_one_operand():
+    x, k = placeholder(4, 5), total(5)
+    return [x, te.compute((4, 4), lambda i, j: te.sum(x[i, k] * x[j, k], axis=k))]
+
+
+def largest_product():
+    x, w, k = placeholder(4, 5), placeholder(5, 6, name="w"), total(5)
+    return [x, w, te.compute((4, 6), lambda i, j: te.max(x[i, k] * w[k, j], axis=k))]
+
+
+def vector_product():
+    x, w, k = placeholder(5), placeholder(5, 6, name="w"), total(5)
+    return [x, w, te.compute((6,), lambda j: te.sum(x[k] * w[k, j], axis=k))]
+
+
+def softmax_after():
+    x, w, y = dense()
+    return [x, w, topi.nn.softmax(y)]
+
+
+NOT_FOUND = [
+    two_products,
+    batched,
+    symbolic,
+    summed,
+    of_three,
+    largest_product,
+    vector_product,
+    softmax_after,
+]
+
+
+@pytest.mark.parametrize("tensors", NOT_FOUND, ids=lambda f: f.__name__)
+def test_what_is_no_contraction_gets_the_general_rule(tensors, target):
+    func = as_prim_func(tensors())
+    assert find_contraction(func) is None
+    (only,) = rules_for(func, target)
+    assert only.name == "general"
+    tvm.compile(only.scheduled(func, target).mod, target=target)
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_groups_belong_to_both_operands_and_are_none(layout):
+    assert find_contraction(ts.workload("conv2d", groups=2, layout=layout, **CONV).func) is None
+
+
+@pytest.mark.parametrize("op", ["relu", "add"])
+def test_no_sum_is_none(op):
+    assert find_contraction(ts.workload(op, m=4, n=4).func) is None
+
+
+UNUSUAL = {
+    "weight_first": dense(rows=(21,), columns=40, depth=17, weight_first=True),
+    "rows_of_two_axes": dense(rows=(3, 21), columns=40, depth=17),
+    "rows_of_three_axes": dense(rows=(2, 5, 13), columns=33, depth=17),
+    "columns_before_rows": dense(rows=(21,), columns=40, depth=17, column_outside=True),
+    "operand_twice": outer_product_of_one_operand(),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_products_are_right_under_every_rule(name, target, assert_same_outputs):
+    func = as_prim_func(UNUSUAL[name])
+    for rule in rules_for(func, target):
+        assert_same_outputs(func, rule.scheduled(func, target))
