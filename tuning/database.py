@@ -38,10 +38,7 @@ CREATE TABLE records (
 CREATE INDEX records_by_workload ON records (workload_hash, target, space);
 """
 _COLUMNS = tuple(f.name for f in fields(Record) if f.name != "workload_ir")
-_SELECT = (
-    f"SELECT {', '.join('r.' + c for c in _COLUMNS)}, w.ir AS workload_ir "
-    "FROM records r JOIN workloads w ON w.hash = r.workload_hash"
-)
+_SELECT = f"SELECT {', '.join('r.' + c for c in _COLUMNS)} FROM records r"
 # Offsets in an SQLite file's header (https://www.sqlite.org/fileformat.html).
 _MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID_AT = slice(68, 72)
@@ -190,7 +187,11 @@ class Database:
 
     def _query(self, where: str, values: Mapping[str, Any]) -> list[Record]:
         with self._explained():
-            return [_record(row) for row in self._connection.execute(f"{_SELECT} {where}", values)]
+            rows = self._connection.execute(f"{_SELECT} {where}", values).fetchall()
+        # One text for all records of a workload: it is far longer than they are.
+        hashes = {row[_COLUMNS.index("workload_hash")] for row in rows}
+        texts = {workload_hash: self.workload_ir(workload_hash) for workload_hash in hashes}
+        return [_record(row, texts) for row in rows]
 
     def _require_database_file(self, create: bool) -> None:
         """Refuse a file that is something else from its header alone: SQLite might touch it."""
@@ -279,8 +280,9 @@ def _stored(value: Any) -> Any:
     return json.dumps(list(value)) if isinstance(value, tuple) else value
 
 
-def _record(row: tuple[Any, ...]) -> Record:
-    values = dict(zip((*_COLUMNS, "workload_ir"), row, strict=True))
+def _record(row: tuple[Any, ...], workload_texts: Mapping[str, str]) -> Record:
+    values = dict(zip(_COLUMNS, row, strict=True))
+    values["workload_ir"] = workload_texts[values["workload_hash"]]
     for name in ("shape", "knobs"):
         values[name] = None if values[name] is None else json.loads(values[name])
     for name in ("run_secs", "confirmed_secs"):

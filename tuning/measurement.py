@@ -1,7 +1,8 @@
 """Measurement: how long one call takes.
 
-``repeat`` values are measured; each is the mean of ``number`` calls one after another. One call goes
-before them to warm caches and the thread pool up. A kernel so runs ``1 + repeat * number`` times.
+``repeat`` values are measured; each is the mean of ``number`` calls one after another. Before them come one
+call that does not count (it wakes the thread pool and fills the caches), and as many more as it takes to
+know to a millisecond how long a call lasts. A trial of a tuning also runs once on each of its test cases.
 """
 
 from __future__ import annotations

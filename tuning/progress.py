@@ -11,6 +11,13 @@ from ..kernels.operator import Workload
 from .record import Record, Status
 
 _MESSAGE_WIDTH = 100
+_REASONS = {
+    "trials": "the number of trials",
+    "exhausted": "the end of the space",
+    "early_stopping": "early stopping",
+    "time_budget": "the time budget",
+    "interrupted": "Ctrl-C",
+}
 
 
 @dataclass(frozen=True)
@@ -155,7 +162,7 @@ def _trial_line(event: TrialEnded) -> str:
 def _ended_lines(event: Ended) -> list[str]:
     counts = ", ".join(f"{n} {status.value}" for status, n in event.counts.items() if n) or "no new trials"
     times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in event.seconds.items())
-    return [_best_line(event), f"stopped by {event.stopped_by}; {counts}; {times}"]
+    return [_best_line(event), f"ended by {_REASONS[event.stopped_by]}; {counts}; {times}"]
 
 
 def _best_line(event: Ended) -> str:

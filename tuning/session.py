@@ -109,6 +109,7 @@ class Session:
         self._counts: Counter[Status] = Counter()
         self._records: list[Record] = []
         self._default: Record | None = None
+        self._best: Record | None = None
         self._new = 0
         self._without_gain = 0
 
@@ -128,6 +129,9 @@ class Session:
         found = self._database.records(self._workload.hash, self._target)
         self._records = [r for r in found if r.space == self._search.name]
         self._default = next((r for r in found if self._search.is_default(r) and r.usable), None)
+        for record in found:
+            if self._is_faster(record):
+                self._best = record
         points = None if self._search.knobs is None else len(self._search.knobs)
         options = self._options
         options.progress(
@@ -196,24 +200,23 @@ class Session:
         return records
 
     def _run(self, built: Built) -> Ran:
-        best = self._best_here()
-        give_up_s = self._options.give_up_factor * trial_seconds(best) if best else float("inf")
+        give_up_s = self._options.give_up_factor * trial_seconds(self._best) if self._best else float("inf")
         return self._bench.run(built, self._cases, self._options.timing, give_up_s)
 
     def _take(self, record: Record) -> None:
         """Count a trial and report it."""
-        before = self._best_here()
         self._new += 1
+        self._without_gain += 1
+        if self._is_faster(record):
+            self._best, self._without_gain = record, 0
         self._counts[record.status] += 1
         if record.space == self._search.name:
             self._records.append(record)
         else:
             self._default = record
-        best = self._best_here()
-        self._without_gain = 0 if best is not before else self._without_gain + 1
-        self._report(record, best)
+        self._report(record)
 
-    def _report(self, record: Record, best: Record | None) -> None:
+    def _report(self, record: Record) -> None:
         options, workload = self._options, self._workload
         elapsed = time.monotonic() - self._start
         left = max(0, options.trials - len(self._records))
@@ -229,7 +232,7 @@ class Session:
                 number=len(self._records),
                 trials=options.trials,
                 record=record,
-                best_s=trial_seconds(best) if best else None,
+                best_s=trial_seconds(self._best) if self._best else None,
                 gflops=gflops,
                 roofline_fraction=fraction,
                 elapsed_s=elapsed,
@@ -237,13 +240,10 @@ class Session:
             )
         )
 
-    def _best_here(self) -> Record | None:
-        """Return the fastest trial so far that was measured on this machine."""
-        here = machine_fingerprint()
-        found = [
-            r for r in [*self._records, self._default] if r and r.usable and r.machine_fingerprint == here
-        ]
-        return min(found, key=trial_seconds, default=None)
+    def _is_faster(self, record: Record) -> bool:
+        """Tell whether a record is the best so far; those of other machines do not compare."""
+        here = record.usable and record.machine_fingerprint == machine_fingerprint()
+        return here and (self._best is None or trial_seconds(record) < trial_seconds(self._best))
 
     def _confirm(self) -> None:
         """Let the best prove itself against the default, unless nothing has changed since it last did."""

@@ -112,7 +112,9 @@ def test_other_seed_is_another_search(name):
 
 
 def trials_to_best(make, seed):
-    tried = search(make(SPACE, seed), len(SPACE))
+    strategy, tried = make(SPACE, seed), []
+    while not any(seconds(c.knobs) == 1e-3 for c in tried):
+        tried += search(strategy, strategy.batch)
     return 1 + next(i for i, c in enumerate(tried) if seconds(c.knobs) == 1e-3)
 
 

@@ -93,7 +93,7 @@ def test_progress_lines_are_aligned(tuned):
         "ETA",
     ]
     assert len({len(line) for line in lines[1:8]}) == 1
-    assert lines[-1].startswith("stopped by trials; 6 ok; search ")
+    assert lines[-1].startswith("ended by the number of trials; 6 ok; search ")
 
 
 def test_nothing_is_left_behind(tuned):
