@@ -15,7 +15,7 @@ from ..contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from .register_tile import register_tile
-from .tile_space import TileChoice, tile_choice, tile_space
+from .tile_space import ROW_STREAMS, TileChoice, tile_choice, tile_space
 
 
 def schedule_conv2d(sch: s_tir.Schedule, **knobs: int) -> None:
@@ -43,7 +43,7 @@ def _default(choice: TileChoice) -> dict[str, int]:
     most = choice.most_rows
     divisors = [r for r in range(1, most + 1) if nest.row_extent % r == 0]
     mr = (
-        divisors[-1] if 2 * divisors[-1] > most or divisors[-1] == nest.row_extent else choice.even_rows(most)
+        divisors[-1] if 2 * divisors[-1] > most or divisors[-1] == nest.row_extent else choice.even_rows(min(most, ROW_STREAMS))
     )
     nr = choice.wide_vectors(mr) * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr, nest.constant_weight)}

@@ -186,8 +186,8 @@ def _partial_sums(
     if _attempt(sch.compute_at, partial, at):
         lane_loop, *sums = sch.get_loops(partial)[1:]
         sch.reorder(*sums, lane_loop)
-        _attempt(sch.decompose_reduction, partial, sums[0])
         _attempt(sch.vectorize, lane_loop)
+        _attempt(sch.decompose_reduction, partial, sums[0])
 
 
 def _place_reader(sch: s_tir.Schedule, name: str, at: Any) -> None:

@@ -100,13 +100,13 @@ class TileChoice:
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
         by_columns = panels % machine.cores == 0 or panels >= 8 * machine.cores or tiles < machine.cores
         shared = panels if by_columns else tiles
-        share = max(1, shared // machine.cores)
+        share = ceil(shared / machine.cores)
         panels_in_l3 = machine.l3_bytes // (2 * machine.cores) // (nest.depth * nr * item)
         rows_in_l2 = machine.l2_bytes // 2 // (nest.channels * mr * item)
         columns = max(1, min(panels_in_l3, share if by_columns else panels))
         rows = max(1, min(rows_in_l2, tiles if by_columns else share))
-        columns = _dividing(columns, share) if by_columns else columns
-        rows = self.whole_lines(mr, _dividing(rows, tiles if by_columns else share))
+        columns = _evenly(columns, share) if by_columns else columns
+        rows = self.whole_lines(mr, _evenly(rows, tiles if by_columns else share))
         return {
             "block_rows": rows,
             "block_columns": columns,
@@ -200,6 +200,6 @@ def _with(values: tuple[int, ...], default: int) -> tuple[int, ...]:
     return tuple(sorted({*values, default}))
 
 
-def _dividing(most: int, whole: int) -> int:
-    """Return the largest divisor of ``whole`` that is at most ``most``."""
-    return next(d for d in range(min(most, whole), 0, -1) if whole % d == 0)
+def _evenly(most: int, whole: int) -> int:
+    """Return the size of the parts when ``whole`` is shared evenly in parts of at most ``most``."""
+    return ceil(whole / ceil(whole / most))
