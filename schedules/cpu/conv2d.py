@@ -42,9 +42,8 @@ def _default(choice: TileChoice) -> dict[str, int]:
     nest, lanes = choice.nest, choice.lanes
     most = choice.most_rows
     divisors = [r for r in range(1, most + 1) if nest.row_extent % r == 0]
-    mr = (
-        divisors[-1] if 2 * divisors[-1] > most or divisors[-1] == nest.row_extent else choice.even_rows(min(most, ROW_STREAMS))
-    )
+    fills = 2 * divisors[-1] > most or divisors[-1] == nest.row_extent
+    mr = divisors[-1] if fills else choice.even_rows(min(most, ROW_STREAMS))
     nr = choice.wide_vectors(mr) * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr, nest.constant_weight)}
 
