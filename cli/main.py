@@ -46,6 +46,8 @@ class CommandLine(Group):
             error.show()
             status = WRONG_CALL
         except click.Abort:
+            if DEBUG in words:
+                traceback.print_exc()
             click.echo("interrupted", err=True)
             status = INTERRUPTED
         except Exception as error:  # whatever fails, a user gets one line
