@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -86,11 +86,13 @@ def best_records(operator: str | None, database_path: str, as_json: bool) -> int
 
     Exit status 1 if there is none.
     """
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in _records(database_path):
-        if operator in (None, record.operator):
-            groups.setdefault((record.workload_hash, record.target), []).append(record)
-    rows = [row for group in groups.values() for row in _best_row(group)]
+    from ..tuning.database import Database
+
+    with Database(database_path, create=False) as database:
+        found = [r for r in database.records() if operator in (None, r.operator)]
+        trials = Counter((r.workload_hash, r.target) for r in found)
+        best = [(database.best(*key), count) for key, count in trials.items()]
+    rows = [_best_row(record, count) for record, count in best if record is not None]
     print_rows(rows, _BEST_COLUMNS, as_json)
     return 0 if rows else 1
 
@@ -150,28 +152,17 @@ def _without_programs(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in _LONG_FIELDS}
 
 
-def _best_row(group: Iterable[Record]) -> list[dict[str, Any]]:
-    """Make the row of a workload's best record, if it has one."""
+def _best_row(record: Record, trials: int) -> dict[str, Any]:
+    """Make the row of a workload's best record, with its roofline where that is known: on this machine."""
     from ..machine.facts import machine_fingerprint
     from ..machine.peaks import roofline_seconds
 
-    records = list(group)
-    best = min((r for r in records if r.usable), key=lambda r: r.rank, default=None)
-    if best is None or best.median_s is None:
-        return []
-    here = best.machine_fingerprint == machine_fingerprint()
-    flops, moved = _cost(best.workload_ir)
-    # Another machine's roofline is not known here.
-    fraction = roofline_seconds(flops, moved, best.dtype) / best.median_s if here else None
-    machine = "this one" if here else best.machine_fingerprint
-    return [
-        {
-            **_without_programs(_row(best)),
-            "roofline_fraction": fraction,
-            "trials": len(records),
-            "machine": machine,
-        }
-    ]
+    row = {**_without_programs(_row(record)), "trials": trials, "roofline_fraction": None}
+    if record.machine_fingerprint != machine_fingerprint():
+        return {**row, "machine": record.machine_fingerprint}
+    flops, moved = _cost(record.workload_ir)
+    fraction = roofline_seconds(flops, moved, record.dtype) / row["median_s"]
+    return {**row, "machine": "this one", "roofline_fraction": fraction}
 
 
 @cache

@@ -49,7 +49,7 @@ def test_tasks_of_a_model_are_listed_and_chosen(run, onnx_file):
 
 def test_an_interrupt_keeps_the_best_so_far(tmp_path):
     tunesmith = Path(sys.executable).with_name("tunesmith")
-    words = ["--debug", "tune", "matmul", "--shape", "m=64,n=64,k=64", "--trials", "5000", "--min-repeat-ms", "1"]
+    words = ["--debug", "tune", "matmul", "--shape", SHAPE, "--trials", "5000", "--min-repeat-ms", "1"]
     child = subprocess.Popen(
         [tunesmith, *words],
         cwd=tmp_path,
