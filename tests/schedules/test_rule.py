@@ -9,7 +9,7 @@ import tunesmith as ts
 import tvm
 import tvm_ffi
 from tunesmith.machine.process import load_tensor_intrinsics
-from tunesmith.schedules import RULES
+from tunesmith.schedules import RULES, rules_for
 from tunesmith.schedules.cpu.conv2d import schedule_conv2d
 from tunesmith.schedules.cpu.general import schedule_general
 from tunesmith.schedules.cpu.matmul import schedule_matmul
@@ -31,7 +31,7 @@ WORKLOADS = {
 CASES = [
     pytest.param(w, rule, id=f"{name}-{rule.name}")
     for name, w in WORKLOADS.items()
-    for rule in ts.schedules.rules_for(w.func, ts.host_target())
+    for rule in rules_for(w.func, ts.host_target())
 ]
 
 
@@ -58,7 +58,7 @@ def test_the_trace_makes_the_same_program_again(workload, rule, target):
     ],
 )
 def test_a_hand_schedule_is_a_point_of_the_space(name, rule, by_hand, knobs, target):
-    func, rule = WORKLOADS[name].func, ts.schedules.rule(rule)
+    func, rule = WORKLOADS[name].func, ts.schedule_rules()[rule]
     space = rule.space(func, target)
     sch = Schedule(func)
     by_hand(sch, **{**space.default, **knobs})
@@ -77,7 +77,7 @@ def test_scheduling_leaves_the_function_as_it_was(name, target):
 
 
 def test_a_rule_that_does_not_apply_is_none(target):
-    func, conv2d = WORKLOADS["matmul"].func, ts.schedules.rule("conv2d")
+    func, conv2d = WORKLOADS["matmul"].func, ts.schedule_rules()["conv2d"]
     assert conv2d.space(func, target) is None
     assert conv2d.scheduled(func, target) is None
     assert conv2d.apply(func, target, False) is None
@@ -104,7 +104,7 @@ def test_dlight_schedules_every_function_of_a_module(target, run):
 
 def test_as_a_meta_schedule_space_a_rule_offers_distinct_points_whose_traces_replay(target):
     load_tensor_intrinsics(target)
-    workload, rule = WORKLOADS["matmul"], ts.schedules.rule("matmul")
+    workload, rule = WORKLOADS["matmul"], ts.schedule_rules()["matmul"]
     context = ms.TuneContext(workload.func, target=target, space_generator=rule, num_threads=1)
     with target:
         designs = context.generate_design_space()
@@ -118,9 +118,9 @@ def test_as_a_meta_schedule_space_a_rule_offers_distinct_points_whose_traces_rep
 
 def test_a_meta_schedule_space_needs_a_target_in_scope(target):
     with pytest.raises(ts.InputError, match="under `with target:`"):
-        ts.schedules.rule("matmul")(Schedule(WORKLOADS["matmul"].func))
+        ts.schedule_rules()["matmul"](Schedule(WORKLOADS["matmul"].func))
     with target:
-        assert ts.schedules.rule("conv2d")(Schedule(WORKLOADS["matmul"].func)) == []
+        assert ts.schedule_rules()["conv2d"](Schedule(WORKLOADS["matmul"].func)) == []
 
 
 @derived_object
@@ -139,7 +139,7 @@ def test_tune_tir_searches_the_space_of_a_rule(target, tmp_path, assert_right, m
     load_tensor_intrinsics(target)
     # tune_tir puts handlers of its own on this logger and sets its level to what it was.
     logging.getLogger("tvm.s_tir.meta_schedule").setLevel(logging.CRITICAL)
-    workload, rule = WORKLOADS["matmul"], ts.schedules.rule("matmul")
+    workload, rule = WORKLOADS["matmul"], ts.schedule_rules()["matmul"]
     with target:
         database = ms.tune_tir(
             workload.func,
@@ -169,5 +169,5 @@ def test_tune_tir_searches_the_space_of_a_rule(target, tmp_path, assert_right, m
 
 
 def test_numpy_integers_are_knobs_too(target):
-    func, rule = WORKLOADS["matmul"].func, ts.schedules.rule("matmul")
+    func, rule = WORKLOADS["matmul"].func, ts.schedule_rules()["matmul"]
     assert_same(rule.scheduled(func, target, {"mr": np.int64(4)}), rule.scheduled(func, target, {"mr": 4}))

@@ -2,6 +2,7 @@
 
 import pytest
 import tunesmith as ts
+from tunesmith import schedules
 from tunesmith.kernels import OPERATORS
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
@@ -93,7 +94,7 @@ def test_blocks_of_a_convolution_are_parts_of_a_line_or_whole_lines():
 @pytest.mark.parametrize("name", ["row", "generall"])
 def test_an_unknown_rule_is_named(name):
     with pytest.raises(ts.InputError, match=f"unknown schedule '{name}'"):
-        ts.schedules.rule(name)
+        schedules.rule(name)
 
 
 SHAPES = [

@@ -10,7 +10,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
-GENERAL = ts.schedules.rule("general")
+GENERAL = ts.schedule_rules()["general"]
 
 
 def x(*shape, dtype="float32", name="x"):

@@ -1,0 +1,86 @@
+"""What the register tile becomes in machine code, for CPUs that this machine need not have."""
+
+import re
+
+import pytest
+import tunesmith as ts
+import tvm
+from tunesmith.machine.facts import facts
+from tunesmith.machine.target import as_target
+
+X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-linux-gnu"
+
+
+def cpu(mcpu, mtriple=X86):
+    return as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": mtriple, "num-cores": 2})
+
+
+# A multiply-add into a whole vector, and a vector that is kept on the stack for want of registers.
+CPUS = {
+    "x86-64-v4": (cpu("x86-64-v4"), r"vfmadd\w+ps\s.*%zmm\d+$", r"%zmm\d+, .*\(%rsp|\(%rsp.*, %zmm"),
+    "haswell": (cpu("haswell"), r"vfmadd\w+ps\s.*%ymm\d+$", r"%ymm\d+, .*\(%rsp|\(%rsp.*, %ymm"),
+    "neoverse-n1": (cpu("neoverse-n1", ARM), r"fmla\s+v\d+\.4s", r"\bq\d+.*\[sp"),
+}
+
+WORKLOADS = {
+    "matmul": ts.workload("matmul", m=256, n=256, k=256),
+    "conv2d": ts.workload("conv2d", n=1, h=28, w=28, ci=64, co=64, kh=3, kw=3, padding=1),
+}
+
+
+def inner_loop(assembly, multiply_add):
+    """Return the lines of the loop without another in it that has the most multiply-adds."""
+    lines = [line.strip() for line in assembly.splitlines()]
+    starts = {line[:-1]: i for i, line in enumerate(lines) if re.fullmatch(r"\.LBB\w+:", line)}
+    loops = []
+    for end, line in enumerate(lines):
+        jump = re.match(r"(?:j\w+|b\.?\w*|cbn?z|tbn?z)\s.*?(\.LBB\w+)$", line)
+        if jump and starts.get(jump[1], end) < end:
+            loops.append(lines[starts[jump[1]] : end])
+    flat = [body for body in loops if not any(re.fullmatch(r"\.LBB\w+:", line) for line in body[1:])]
+    return max(flat, key=lambda body: sum(bool(re.search(multiply_add, line)) for line in body))
+
+
+# Not conv2d on ARM: its 14 rows fill the registers, and LLVM 22 keeps one vector on the stack there.
+COMPILED = [(name, mcpu) for name in WORKLOADS for mcpu in CPUS if (name, mcpu) != ("conv2d", "neoverse-n1")]
+
+
+@pytest.mark.parametrize(("name", "mcpu"), COMPILED)
+def test_the_inner_loop_is_multiply_adds_on_registers(name, mcpu):
+    target, multiply_add, spill = CPUS[mcpu]
+    schedule, rule = ts.apply_default(WORKLOADS[name].func, target)
+    assert rule.name == name
+    knobs = rule.space(WORKLOADS[name].func, target).default
+    assembly = tvm.compile(schedule.mod, target=target).mod.inspect_source("asm")
+    loop = inner_loop(assembly, multiply_add)
+    count = sum(bool(re.search(multiply_add, line)) for line in loop)
+    tile = knobs["mr"] * knobs["nr"] // knobs["lanes"]
+    assert tile >= 8
+    # LLVM may unroll the sum further.
+    assert count >= tile
+    assert count % tile == 0
+    assert [line for line in loop if re.search(spill, line)] == []
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "lanes", "registers"), [("x86-64-v4", 16, 32), ("haswell", 8, 16), ("neoverse-n1", 4, 32)]
+)
+def test_the_default_tile_follows_the_vectors_and_registers(mcpu, lanes, registers):
+    target = CPUS[mcpu][0]
+    assert facts(target).vector_registers == registers
+    for name, workload in WORKLOADS.items():
+        knobs = ts.schedule_rules()[name].space(workload.func, target).default
+        vectors = knobs["nr"] // knobs["lanes"]
+        assert knobs["lanes"] == lanes
+        assert registers / 2 < (knobs["mr"] + 1) * vectors + 1 <= registers
+
+
+def test_cores_and_dtype_change_the_default():
+    rule = ts.schedule_rules()["matmul"]
+    func = ts.workload("matmul", m=1024, n=1024, k=256).func
+    wide = ts.workload("matmul", dtype="float64", m=1024, n=1024, k=256).func
+    two = rule.space(func, cpu("x86-64-v4")).default
+    assert rule.space(wide, cpu("x86-64-v4")).default["lanes"] == 8
+    many = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": X86, "num-cores": 64})
+    share = rule.space(func, many).default
+    assert share["block_rows"] * share["block_columns"] < two["block_rows"] * two["block_columns"]
