@@ -13,6 +13,7 @@ from .. import schedules
 from ..kernels.operator import Workload
 from ..machine.target import target_text
 from ..schedules.analysis import block_names
+from ..schedules.transforms import PACKING_MARK
 from ..tuning.compilation import last_line, scheduled_from_record
 from ..tuning.database import Database
 from .constants import FoldConstants
@@ -21,7 +22,6 @@ from .functions import as_workload, is_workload, prim_funcs
 RECORD, DEFAULT, FALLBACK = "record", "default", "fallback"
 
 _SCHEDULED = "tirx.is_scheduled"
-_PACKING = "meta_schedule.layout_rewrite_preproc"
 
 
 class MissingRecordsError(RuntimeError):
@@ -151,10 +151,10 @@ def _candidates(
 def _keep_separable_packing(schedule: Any) -> None:
     """Unmark packing blocks inside other loops: they pack block by block, and cannot be run before."""
     for block in map(schedule.get_sblock, block_names(schedule)):
-        if _PACKING in schedule.get(block).annotations:
+        if PACKING_MARK in schedule.get(block).annotations:
             loops = schedule.get_loops(block)
             if loops and len(schedule.get_child_blocks(loops[0])) > 1:
-                schedule.unannotate(block, _PACKING)
+                schedule.unannotate(block, PACKING_MARK)
 
 
 def _choice(name: str, workload: Workload | None, origin: str, space: str, reason: str) -> Choice:

@@ -9,13 +9,10 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from ..kernels.operator import Workload
+from ..kernels.operator import CONSTANT_ARGUMENTS, Workload
 from .cost import count_flops
 
 CALL_TIR = tvm.ir.Op.get("relax.call_tir")
-
-WEIGHTS = "layout_free_buffers"
-"""TVM's attribute for the positions of arguments that never change: a schedule may choose their layout."""
 
 
 def dataflow_bindings(main: Any) -> list[Any]:
@@ -61,5 +58,5 @@ def as_workload(name: str, func: Any) -> Workload:
         dtype=str(func.params[-1].dtype),
         func=func.with_attr("global_symbol", "main"),
         flops=count_flops(func),
-        weights=tuple(int(i) for i in (func.attrs or {}).get(WEIGHTS, ())),
+        weights=tuple(int(i) for i in (func.attrs or {}).get(CONSTANT_ARGUMENTS, ())),
     )

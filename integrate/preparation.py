@@ -8,8 +8,9 @@ import tvm
 from tvm import relax
 from tvm.relax import dpl, transform
 
+from ..kernels.operator import CONSTANT_ARGUMENTS
 from .constants import FoldConstants
-from .functions import WEIGHTS, prim_func_calls, prim_funcs
+from .functions import prim_func_calls, prim_funcs
 
 # Channels last: the innermost loop of a convolution runs over channels that lie side by side in memory.
 LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
@@ -61,8 +62,10 @@ class MarkWeights:
         result = mod.clone()
         for name, func in prim_funcs(mod):
             plain = func.without_attr("op_pattern")
-            marked = plain.with_attr(WEIGHTS, sorted(positions[name])) if positions.get(name) else plain
-            result.update_func(mod.get_global_var(name), marked)
+            marked = (
+                plain.with_attr(CONSTANT_ARGUMENTS, sorted(positions[name])) if positions.get(name) else plain
+            )
+            result.update_func(mod.get_global_var(name), plain)
         return result
 
 

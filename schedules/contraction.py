@@ -10,6 +10,7 @@ from tvm import s_tir
 from tvm.ir import TensorLoad
 from tvm.tirx import Add, Cast, IterVar, Mul, Var
 
+from ..kernels.operator import CONSTANT_ARGUMENTS
 from .analysis import (
     block_names,
     has_condition,
@@ -220,8 +221,8 @@ def _read_index(block: Any, load: TensorLoad) -> int:
 
 
 def _is_layout_free(func: Any, buffer: Any) -> bool:
-    """Tell whether TVM's attribute ``layout_free_buffers`` names this argument."""
-    free = func.attrs.get("layout_free_buffers") if func.attrs else None
+    """Tell whether the caller promises that this argument is constant."""
+    free = func.attrs.get(CONSTANT_ARGUMENTS) if func.attrs else None
     if free is None:
         return False
     return any(func.params[int(i)].same_as(buffer) for i in free)

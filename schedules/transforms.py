@@ -8,6 +8,9 @@ from typing import Any
 from tvm import s_tir
 from tvm.tirx import IndexMap
 
+PACKING_MARK = "meta_schedule.layout_rewrite_preproc"
+"""TVM's mark of a block that packs a constant argument: whoever compiles the caller may run it beforehand."""
+
 
 def inline_blocks(sch: s_tir.Schedule, names: Iterable[str]) -> None:
     """Compute each named block inside the blocks that read it."""

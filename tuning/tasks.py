@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,8 +15,9 @@ from .. import schedules
 from ..machine.errors import InputError
 from ..machine.target import as_target
 from ..schedules.rule import ScheduleRule
-from .cases import Cases, LoadedCase, loaded_cases
-from .compilation import build, last_line, replay_trace, trace_text
+from .cases import Cases, loaded_cases
+from .compilation import last_line, replay_trace, trace_text
+from .library import LoadedKernel, export_kernel
 from .measurement import Timing, measure, seconds_of, warm_seconds
 from .record import Status
 
@@ -104,7 +105,7 @@ def build_candidate(job: BuildJob) -> Built:
         return Built(Status.SCHEDULE_ERROR, last_line(error))
     trace = trace_text(schedule) if schedule is not func else None
     try:
-        build(schedule, target).export_library(job.library)
+        export_kernel(schedule, target, job.library)
     except Exception as error:
         return Built(Status.BUILD_ERROR, last_line(error), trace=trace)
     return Built(Status.OK, library=job.library, trace=trace, build_s=time.perf_counter() - start)
@@ -135,7 +136,7 @@ def _rule(rule: str | bytes) -> ScheduleRule:
 
 def run_candidate(job: RunJob) -> Ran:
     """Run a library on every test case, judge the outputs, and time it if they are right."""
-    kernel = tvm.runtime.load_module(job.library)["main"]
+    kernel = LoadedKernel(job.library)
     cases = loaded_cases(job.cases)
     errors: list[float] = []
     seconds: list[float] = []
@@ -146,27 +147,27 @@ def run_candidate(job: RunJob) -> Ran:
         if not verdict.ok:
             return Ran(Status.WRONG_RESULT, verdict.message, max_error=verdict.max_error)
         errors.append(verdict.max_error or 0.0)
-    run_secs, message = _timed(kernel, cases[0], job, min(seconds))
+    run_secs, message = _timed(*kernel.prepared(cases[0].tensors), job, min(seconds))
     return Ran(Status.OK, message, True, max(errors), tuple(run_secs))
 
 
 def _timed(
-    kernel: Callable[..., Any], case: LoadedCase, job: RunJob, estimate: float
+    kernel: Callable[..., Any], tensors: Sequence[Any], job: RunJob, estimate: float
 ) -> tuple[list[float], str]:
     if estimate < _COLD_RUN_S:
-        estimate = min(estimate, warm_seconds(kernel, case.tensors))
+        estimate = min(estimate, warm_seconds(kernel, tensors))
     if estimate > job.give_up_s:
         return [estimate], "timed once: far slower than the best so far"
-    return measure(kernel, case.tensors, job.timing, estimate), ""
+    return measure(kernel, tensors, job.timing, estimate), ""
 
 
 def compare_candidates(job: CompareJob) -> list[list[float]]:
     """Time libraries in turns, so that a disturbance meets all of them. Seconds of one call for each."""
-    kernels = [tvm.runtime.load_module(library)["main"] for library in job.libraries]
     tensors = loaded_cases(job.cases)[0].tensors
-    numbers = [job.timing.calls(warm_seconds(kernel, tensors)) for kernel in kernels]
-    seconds: list[list[float]] = [[] for _ in kernels]
+    calls = [LoadedKernel(library).prepared(tensors) for library in job.libraries]
+    numbers = [job.timing.calls(warm_seconds(*call)) for call in calls]
+    seconds: list[list[float]] = [[] for _ in calls]
     for _ in range(job.rounds):
-        for found, kernel, number in zip(seconds, kernels, numbers, strict=True):
-            found.append(seconds_of(kernel, tensors, number))
+        for found, call, number in zip(seconds, calls, numbers, strict=True):
+            found.append(seconds_of(*call, number))
     return seconds

@@ -29,7 +29,15 @@ from typing import Any
 from tvm import s_tir
 
 from ..contraction import Contraction
-from ..transforms import inline_blocks, last_order, panel_order, parallel_copy, relayout_read, vectorize_last
+from ..transforms import (
+    PACKING_MARK,
+    inline_blocks,
+    last_order,
+    panel_order,
+    parallel_copy,
+    relayout_read,
+    vectorize_last,
+)
 
 PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
 
@@ -170,7 +178,7 @@ def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int) -> 
     order = panel_order(len(nest.weight_axes), nest.weight_axes.index(nest.column), others, nr)
     relayout_read(sch, block, nest.weight, panels, order)
     if nest.constant_weight and pack == PACK_FIRST:
-        sch.annotate(panels, "meta_schedule.layout_rewrite_preproc", True)
+        sch.annotate(panels, PACKING_MARK, True)
     return panels
 
 

@@ -1,0 +1,94 @@
+"""A candidate's shared library: how it is written, and how it is called.
+
+Where a model's weight is constant, a schedule may mark the block that packs it; the model packs it once, at
+compile time. A trial does the same: packing is a function of its own, part of what is checked and not of what
+is timed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ..kernels.operator import CONSTANT_ARGUMENTS
+from ..machine.arrays import aligned_empty, as_tensor
+from .compilation import build
+
+# TVM names the two parts of a function that it splits after the function.
+_KERNEL = "kernel"
+_PACK, _PACKED = f"{_KERNEL}_weight_prepack", f"{_KERNEL}_prepacked"
+
+
+def export_kernel(schedule: Any, target: Any, path: str) -> None:
+    """Compile a schedule, or a PrimFunc as it is, and write its shared library.
+
+    A weight that is packed apart is described in a JSON file beside the library.
+    """
+    func = schedule.mod["main"] if hasattr(schedule, "mod") else schedule
+    parts = _packing_split_off(func) if func.attrs.get(CONSTANT_ARGUMENTS) else None
+    if parts is None:
+        build(func, target).export_library(path)
+        return
+    pack, packed = parts
+    weight, buffer = pack.params
+    description = {
+        "position": [str(p.name) for p in func.params].index(str(weight.name)),
+        "shape": [int(extent) for extent in buffer.shape],
+        "dtype": str(buffer.dtype),
+    }
+    functions = {name: f.with_attr("global_symbol", name) for name, f in ((_PACK, pack), (_PACKED, packed))}
+    build(tvm.IRModule(functions), target).export_library(path)
+    _description_file(path).write_text(json.dumps(description))
+
+
+class LoadedKernel:
+    """A library's kernel.
+
+    Parameters
+    ----------
+    path : str
+        The shared library that `export_kernel` wrote.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._module = tvm.runtime.load_module(path)
+        file = _description_file(path)
+        self._packed = json.loads(file.read_text()) if file.exists() else None
+
+    def __call__(self, *tensors: Any) -> None:
+        """Compute everything, packing included."""
+        kernel, arguments = self.prepared(tensors)
+        kernel(*arguments)
+
+    def prepared(self, tensors: Sequence[Any]) -> tuple[Callable[..., Any], Sequence[Any]]:
+        """Pack the weight; return what a model calls again and again, and on which tensors."""
+        if self._packed is None:
+            return self._module["main"], tensors
+        at = self._packed["position"]
+        panels = as_tensor(aligned_empty(tuple(self._packed["shape"]), self._packed["dtype"]))
+        self._module[_PACK](tensors[at], panels)
+        return self._module[_PACKED], [*tensors[:at], panels, *tensors[at + 1 :]]
+
+
+def _description_file(path: str) -> Path:
+    return Path(f"{path}.json")
+
+
+def _packing_split_off(func: Any) -> tuple[Any, Any] | None:
+    """Split the marked packing block off a scheduled PrimFunc; None where none is marked."""
+    *inputs, output = [relax.TensorType(list(p.shape), str(p.dtype)) for p in func.params]
+    arguments = [relax.Var(str(p.name), ty) for p, ty in zip(func.params, inputs, strict=False)]
+    builder = relax.BlockBuilder()
+    kernel = builder.add_func(func.without_attr("global_symbol"), _KERNEL)
+    with builder.function("main", arguments):
+        with builder.dataflow():
+            result = builder.emit_output(relax.call_tir(kernel, arguments, out_ty=output))
+        builder.emit_func_output(result)
+    split = relax.transform.SplitLayoutRewritePreproc()(builder.get())
+    found = {str(var.name_hint): f for var, f in split.functions_items()}
+    return (found[_PACK], found[_PACKED]) if _PACK in found else None
