@@ -61,11 +61,10 @@ class MarkWeights:
             positions[name] = positions.get(name, constants) & constants
         result = mod.clone()
         for name, func in prim_funcs(mod):
-            plain = func.without_attr("op_pattern")
-            marked = (
-                plain.with_attr(CONSTANT_ARGUMENTS, sorted(positions[name])) if positions.get(name) else plain
-            )
-            result.update_func(mod.get_global_var(name), plain)
+            marked = func.without_attr("op_pattern")
+            if positions.get(name):
+                marked = marked.with_attr(CONSTANT_ARGUMENTS, sorted(positions[name]))
+            result.update_func(mod.get_global_var(name), marked)
         return result
 
 

@@ -18,7 +18,7 @@ Shape = Mapping[str, Any]
 """An operator's dimensions by name: positive integers, and strings for choices such as a layout."""
 
 CONSTANT_ARGUMENTS = "layout_free_buffers"
-"""TVM's attribute of a PrimFunc for the arguments that its caller keeps constant: a schedule may pack those."""
+"""TVM's attribute of a PrimFunc for the arguments that its caller keeps constant: schedules may pack them."""
 
 Arrays = Sequence[np.ndarray]
 
