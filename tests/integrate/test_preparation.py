@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 import tunesmith as ts
-from tunesmith.integrate.functions import WEIGHTS, prim_func_calls, prim_funcs
+from tunesmith.integrate.functions import prim_func_calls, prim_funcs
+from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def test_convolutions_run_with_channels_last(prepared: Any) -> None:
 
 
 def test_weights_are_marked_and_residuals_are_not(prepared: Any) -> None:
-    marked = {name: list(func.attrs.get(WEIGHTS, ())) for name, func in prim_funcs(prepared)}
+    marked = {name: list(func.attrs.get(CONSTANT_ARGUMENTS, ())) for name, func in prim_funcs(prepared)}
     calls = dict(prim_func_calls(prepared))
     for name, args in calls.items():
         if "conv2d" in name:
