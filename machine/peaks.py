@@ -167,15 +167,37 @@ def _has_float16() -> bool:
     return not features.isdisjoint({"avx512fp16", "fullfp16"})
 
 
+def multiply_add_call(dtype: str) -> tuple[Callable[[], Any], int]:
+    """Return a short call that does nothing but multiply and add on all threads, and its operations.
+
+    Whoever times an implementation against the peak times this beside it: the clock drifts.
+    """
+    here, threads = facts(host_target()), int(tvm.runtime.num_threads())
+    calls = _multiply_add_calls(here, threads, _multiplied_dtype(dtype))
+    return max(calls, key=lambda found: found[1] / _fast_seconds(found[0]))
+
+
+def _multiplied_dtype(dtype: str) -> str:
+    """Return the type that values of a dtype are multiplied and added in."""
+    if dtype.startswith(("int", "uint", "bool")):
+        return "int32"
+    return dtype if dtype == "float64" or (dtype == "float16" and _has_float16()) else _WIDENED_DTYPE
+
+
 def _multiply_add_peak(here: Facts, threads: int, dtype: str) -> float:
     """Measure 10^9 operations a second: the best over the counts of accumulators that fit the registers."""
+    calls = _multiply_add_calls(here, threads, dtype)
+    return max(operations / _fast_seconds(call) / 1e9 for call, operations in calls)
+
+
+def _multiply_add_calls(here: Facts, threads: int, dtype: str) -> list[tuple[Callable[[], Any], int]]:
     room = here.vector_registers - 2  # x and y take one each
     counts = [count for count in _ACCUMULATORS if count <= room]
-    return max(_multiply_add_rate(threads, count, here.lanes(dtype), dtype) for count in counts)
+    return [_multiply_adds(threads, count, here.lanes(dtype), dtype) for count in counts]
 
 
-def _multiply_add_rate(threads: int, accumulators: int, lanes: int, dtype: str) -> float:
-    """Measure 10^9 operations a second with this many accumulators."""
+def _multiply_adds(threads: int, accumulators: int, lanes: int, dtype: str) -> tuple[Callable[[], Any], int]:
+    """Return a call with this many accumulators, and its operations."""
     rounds = _MULTIPLY_ADDS // accumulators
     call = _compiled(peak_kernels.multiply_add(threads, accumulators, lanes, dtype, rounds))
     start = np.linspace(1, 2, accumulators * lanes).reshape(accumulators, lanes).astype(dtype)
@@ -183,8 +205,7 @@ def _multiply_add_rate(threads: int, accumulators: int, lanes: int, dtype: str) 
     factors = np.array([[0.999], [0.001]] if np.dtype(dtype).kind == "f" else [[3], [1]])
     operands = as_tensor(start), as_tensor(np.repeat(factors, lanes, axis=1).astype(dtype))
     result = as_tensor(aligned_empty((threads, accumulators, lanes), dtype))
-    seconds = _fast_seconds(lambda: call(*operands, result))
-    return 2 * threads * rounds * accumulators * lanes / seconds / 1e9
+    return lambda: call(*operands, result), 2 * threads * rounds * accumulators * lanes
 
 
 def _read_bandwidth(here: Facts, threads: int, working_set: int) -> float:

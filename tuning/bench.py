@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from statistics import median
 from typing import Any
@@ -26,7 +26,15 @@ from ..machine.peaks import measured_peaks
 from ..machine.process import usable_cpus
 from ..machine.target import as_target, target_text
 from .baselines import LIBRARIES
-from .bench_tasks import BaselineJob, KernelJob, Prepared, prepare_baseline, prepare_kernel, time_prepared
+from .bench_tasks import (
+    BaselineJob,
+    KernelJob,
+    Prepared,
+    prepare_baseline,
+    prepare_kernel,
+    prepare_peak,
+    time_prepared,
+)
 from .cases import Cases, new_folder, prepare_cases
 from .compilation import best_schedule, build
 from .database import Database
@@ -99,8 +107,8 @@ def bench(
     -------
     list of dict
         One row an implementation: operator, shape, dtype, target, implementation, median_s, p20_s, p80_s,
-        gflops, gbps, roofline_fraction, verified, threads, ratio (median over that of the first
-        implementation) and note.
+        gflops, gbps, roofline_fraction (against the multiply-add peak measured in turns with them),
+        verified, threads, ratio (median over that of the first implementation) and note.
 
     Raises
     ------
@@ -115,18 +123,27 @@ def bench(
         folder = new_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         preload = ("tvm", "tunesmith.tuning.bench_tasks")
-        group = stack.enter_context(WorkerGroup(len(names), preload=preload))
+        group = stack.enter_context(WorkerGroup(len(names) + 1, preload=preload))
+        *workers, peak_worker = group.workers
         rows: list[dict[str, Any]] = []
         for each in workloads:
             cases = prepare_cases(each, f"{folder}/{each.hash}")
             entrants = []
-            for name, worker in zip(names, group.workers, strict=True):
+            for name, worker in zip(names, workers, strict=True):
                 prepared = _prepared(name, worker, each, cases, database, target)
                 if isfinite(prepared.call_s):
                     entrants.append(_Entrant(name, worker, prepared, Timing(0, rounds, min_repeat_ms)))
                 else:
                     say(f"{each.label}: {name} is left out: {prepared.note}")
-            rows += _rows(each, target, entrants, _timed_in_turns(entrants, rounds))
+            operations, call_s = peak_worker.call(prepare_peak, each.dtype, _TIMEOUT_S)
+            timing = Timing(0, rounds, min_repeat_ms)
+            peak = _Entrant("peak", peak_worker, Prepared(True, call_s), timing)
+            *seconds, peak_seconds = _timed_in_turns([*entrants, peak], rounds)
+            gflops = operations / median(peak_seconds) / 1e9
+            say(
+                f"{each.label}: multiply-adds alone, measured in turns with these, reach {gflops:.1f} GFLOP/s"
+            )
+            rows += _rows(each, target, entrants, seconds, gflops)
     return rows
 
 
@@ -186,10 +203,17 @@ def _timed_in_turns(entrants: Sequence[_Entrant], rounds: int) -> list[list[floa
 
 
 def _rows(
-    workload: Workload, target: Any, entrants: Sequence[_Entrant], seconds: Sequence[Sequence[float]]
+    workload: Workload,
+    target: Any,
+    entrants: Sequence[_Entrant],
+    seconds: Sequence[Sequence[float]],
+    peak_gflops: float,
 ) -> list[dict[str, Any]]:
+    """Return a row an implementation; its roofline has the peak of this run and the bandwidth kept."""
     with device_lock():
-        limit = measured_peaks().seconds(workload.flops, workload.bytes_moved, workload.dtype)
+        kept = measured_peaks()
+    peaks = replace(kept, gflops={**kept.gflops, workload.dtype: peak_gflops})
+    limit = peaks.seconds(workload.flops, workload.bytes_moved, workload.dtype)
     medians = [median(found) for found in seconds]
     return [
         {

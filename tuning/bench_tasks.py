@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tvm
 
+from ..machine.peaks import multiply_add_call
 from .baselines import Unavailable, Variant, variants
 from .cases import CASES, Cases, loaded_cases
 from .measurement import seconds_of, warm_seconds
@@ -88,6 +89,14 @@ def prepare_baseline(job: BaselineJob) -> Prepared:
     best = int(np.argmin(seconds))
     _ready = (options[best].call, ())
     return Prepared(all(judged[best][1] for judged in found), seconds[best], options[best].note)
+
+
+def prepare_peak(dtype: str) -> tuple[int, float]:
+    """Set up nothing but multiply-adds; return the operations of a call and about how long it takes."""
+    global _ready
+    call, operations = multiply_add_call(dtype)
+    _ready = (call, ())
+    return operations, warm_seconds(call, ())
 
 
 def _judged(job: BaselineJob, case: int) -> list[tuple[Variant, bool]]:
