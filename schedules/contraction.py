@@ -204,9 +204,7 @@ def _roles(
     spatial = [i for i, v in enumerate(block.iter_vars) if v.iter_type == IterVar.DataPar]
     reductions = tuple(i for i, v in enumerate(block.iter_vars) if v.iter_type == IterVar.CommReduce)
     own = [[i for i in spatial if block.iter_vars[i].var in used[o]] for o in (0, 1)]
-    if set(own[0]) & set(own[1]) or sorted(own[0] + own[1]) != spatial:
-        return None
-    if not own[0] or not own[1]:
+    if not own[0] or not own[1] or sorted(own[0] + own[1]) != spatial:
         return None
     # The weight has one axis of its own and is indexed plainly, so that it can be laid out in panels.
     for weight in sorted((1, 0), key=lambda o: spatial[-1] not in own[o]):

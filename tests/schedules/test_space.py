@@ -10,7 +10,10 @@ from tunesmith.schedules.space import Constraint, Knob, KnobSpace
 
 SPACE = KnobSpace(
     knobs=(Knob("rows", (1, 2, 4), "rows"), Knob("columns", (8, 16), "columns")),
-    constraints=(Constraint("rows * columns is at most 32", lambda k: k["rows"] * k["columns"] <= 32),),
+    constraints=(
+        Constraint("rows * columns is at most 32", lambda k: k["rows"] * k["columns"] <= 32),
+        Constraint("columns is at least 4", lambda k: k["columns"] >= 4),
+    ),
     default={"rows": 2, "columns": 16},
 )
 
@@ -51,6 +54,7 @@ def test_a_value_outside_the_candidates_is_allowed_where_the_constraints_hold():
         ({"rows": "2"}, r"a knob's value is an integer of at least 0: rows='2'"),
         ({"rows": -1}, r"a knob's value is an integer of at least 0: rows=-1"),
         ({"rows": True}, r"a knob's value is an integer of at least 0: rows=True"),
+        ({"columns": 2}, r"knobs must keep the rule: columns is at least 4: rows=2, columns=2"),
         ({"rows": 4}, r"knobs must keep the rule: rows \* columns is at most 32: rows=4, columns=16"),
     ],
 )
