@@ -54,6 +54,6 @@ def verify(
     workloads = several_workloads(operator, shapes, dtype)
     if not shapes:
         print_notice(f"verifying the {len(workloads)} examples of {operator}; --shape chooses others")
-    rows = prove(workloads, list(schedules) or None, compile_for)
+    rows = prove(workloads, list(schedules) or None, compile_for, say=print_notice)
     print_rows(rows, _COLUMNS, as_json)
     return 0 if all(row["ok"] for row in rows) else 1

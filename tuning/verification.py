@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any
@@ -20,6 +20,9 @@ from ..schedules.rule import ScheduleRule
 from .measurement import Timing
 
 UNSCHEDULED = "unscheduled"
+
+# Unscheduled loops do about 5e8 operations a second; beyond this they are verified only if asked for.
+_UNSCHEDULED_FLOPS = 5e8
 """The name of the schedule that is none: the loop nest as the operator defines it."""
 
 # Tolerance in rounding errors: see `tolerance`.
@@ -215,6 +218,7 @@ def verify(
     schedules: Sequence[str | ScheduleRule] | None = None,
     target: Any = "host",
     timeout: float = 120.0,
+    say: Callable[[str], None] = lambda line: None,
 ) -> list[dict[str, Any]]:
     """Prove schedules right: each runs with its default knobs and is compared with the reference.
 
@@ -226,11 +230,14 @@ def verify(
     workload : Workload or sequence of Workload
         What to compute.
     schedules : sequence of str or ScheduleRule, optional
-        Rules or their names, and ``"unscheduled"``; by default that and every rule that applies.
+        Rules or their names, and ``"unscheduled"``; by default every rule that applies, and the unscheduled
+        loops where they have no more than 5e8 operations, which take them about a second.
     target : Target or str
         What to compile for; it must run on this machine.
     timeout : float
         Seconds that building one may take, and that running it may take.
+    say : callable
+        Told in a line what is being verified.
 
     Returns
     -------
@@ -249,7 +256,11 @@ def verify(
     workloads = [workload] if isinstance(workload, Workload) else workload
     plan = [(w, _rules_to_verify(w, schedules, target)) for w in workloads]
     with Workbench(timeout, builders=1) as bench:
-        return [row for w, rules in plan for row in _verified(bench, w, rules, target_text(target))]
+        rows: list[dict[str, Any]] = []
+        for nth, (each, rules) in enumerate(plan, start=1):
+            say(f"{nth}/{len(plan)} {each.label}: {', '.join(rules)}")
+            rows += _verified(bench, each, rules, target_text(target))
+    return rows
 
 
 def _verified(
@@ -282,8 +293,9 @@ def _rules_to_verify(
 ) -> dict[str, ScheduleRule | None]:
     if wanted is None:
         applicable = schedule_table.rules_for(workload.func, target)
-        return {**{rule.name: rule for rule in applicable}, UNSCHEDULED: None}
+        found: dict[str, ScheduleRule | None] = {rule.name: rule for rule in applicable}
+        return {**found, UNSCHEDULED: None} if workload.flops <= _UNSCHEDULED_FLOPS else found
     named = [w for w in wanted if w != UNSCHEDULED]
     rules = [schedule_table.rule(w) if isinstance(w, str) else w for w in named]
-    found: dict[str, ScheduleRule | None] = {rule.name: rule for rule in rules}
+    found = {rule.name: rule for rule in rules}
     return {**found, UNSCHEDULED: None} if UNSCHEDULED in wanted else found
