@@ -1,15 +1,14 @@
 """Benchmark: implementations of a workload side by side, in turns, each in a process of its own.
 
 Thread pools of different libraries in one process fight for the cores long after a call has returned, so
-implementations share no process. They are measured in rounds, one of each a round, with a pause before
-each in which the threads of the one before fall asleep: a disturbance of the machine meets all of them.
+implementations share no process, and only the one whose turn it is runs: the others are held. They are
+measured in rounds, one of each a round: a disturbance of the machine meets all of them.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -45,8 +44,6 @@ from .worker import Worker, WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
 
 DEFAULT, TUNED = "default", "tuned"
 
-# Long enough for the threads of OpenMP, OpenBLAS and TVM to stop spinning and sleep.
-_PAUSE_S = 0.02
 # An implementation so slow that its rounds would take longer is measured in fewer of them.
 _LONGEST_S = 2.0
 _TIMEOUT_S = 300.0
@@ -135,7 +132,8 @@ def bench(
                     entrants.append(_Entrant(name, worker, prepared, Timing(0, rounds, min_repeat_ms)))
                 else:
                     say(f"{each.label}: {name} is left out: {prepared.note}")
-            operations, call_s = peak_worker.call(prepare_peak, each.dtype, _TIMEOUT_S)
+            with device_lock(), peak_worker.alone():
+                operations, call_s = peak_worker.call(prepare_peak, each.dtype, _TIMEOUT_S)
             timing = Timing(0, rounds, min_repeat_ms)
             peak = _Entrant("peak", peak_worker, Prepared(True, call_s), timing)
             *seconds, peak_seconds = _timed_in_turns([*entrants, peak], rounds)
@@ -170,7 +168,7 @@ def _prepared(
             schedule, note = _scheduled(name, workload, database, target)
             task, job = prepare_kernel, KernelJob(f"{cases.folder}/{name}.so", cases, note)
             build(schedule, target).export_library(job.library)
-        with device_lock():
+        with device_lock(), worker.alone():
             prepared: Prepared = worker.call(task, job, _TIMEOUT_S)
         return prepared
     except (InputError, WorkerCrash, WorkerError, WorkerTimeout) as error:
@@ -197,8 +195,8 @@ def _timed_in_turns(entrants: Sequence[_Entrant], rounds: int) -> list[list[floa
         for turn in range(rounds):
             for entrant, found in zip(entrants, seconds, strict=True):
                 if turn < entrant.rounds:
-                    time.sleep(_PAUSE_S)
-                    found.append(entrant.worker.call(time_prepared, entrant.number, _TIMEOUT_S))
+                    with entrant.worker.alone():
+                        found.append(entrant.worker.call(time_prepared, entrant.number, _TIMEOUT_S))
     return seconds
 
 
