@@ -35,15 +35,17 @@ def conv2d_space(func: Any, target: Any) -> KnobSpace | None:
 
 
 def _default(choice: TileChoice) -> dict[str, int]:
-    """Choose a tile without a search: a divisor of the output line that fills the registers.
+    """Choose a tile without a search: a divisor of the output line, with no more rows than L1 has ways.
 
     Where none divides it, tiles share the line evenly and the last one is cut short under a condition.
+    Measured on 2 threads of a Zen 5 (48 KiB of L1 in 12 ways), 64 to 256 channels 1x1 at 56x56: 352 GFLOP/s
+    with 8 rows, 193 with 14, though 14 fill the registers better.
     """
     nest, lanes = choice.nest, choice.lanes
-    most = choice.most_rows
+    most = min(choice.most_rows, ROW_STREAMS)
     divisors = [r for r in range(1, most + 1) if nest.row_extent % r == 0]
     fills = 2 * divisors[-1] > most or divisors[-1] == nest.row_extent
-    mr = divisors[-1] if fills else choice.even_rows(min(most, ROW_STREAMS))
+    mr = divisors[-1] if fills else choice.even_rows(most)
     nr = choice.wide_vectors(mr) * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr, nest.constant_weight)}
 
