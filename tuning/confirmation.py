@@ -16,12 +16,14 @@ from .record import Record, Status
 from .workbench import Workbench
 
 _ROUNDS = 9
+# A finalist that is not faster than this part of the default's time does not take its place.
+_CLEARLY = 0.99
 
 
 def confirm(
     finalists: Sequence[Record], database: Database, bench: Workbench, cases: Cases, timing: Timing
 ) -> None:
-    """Measure finalists in turns and store the times with their records.
+    """Measure finalists in turns; store the times of the fallback and of those that clearly beat it.
 
     Parameters
     ----------
@@ -46,9 +48,18 @@ def confirm(
             continue
         seconds = bench.compare(built, cases, timing, _ROUNDS)
         if seconds is not None:
-            times = {r.id: tuple(s) for r, s in zip(chosen, seconds, strict=True)}
+            times = {
+                r.id: tuple(s)
+                for nth, (r, s) in enumerate(zip(chosen, seconds, strict=True))
+                if nth == 0 or clearly_faster(s, seconds[0])
+            }
             database.confirm(chosen[0].workload_hash, chosen[0].target, times)
             return
+
+
+def clearly_faster(seconds: Sequence[float], than: Sequence[float]) -> bool:
+    """Tell whether times beat others by more than noise: by 1 % in the median of the rounds they share."""
+    return median(mine / other for mine, other in zip(seconds, than, strict=True)) < _CLEARLY
 
 
 def trial_seconds(record: Record) -> float:
