@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import tunesmith as ts
 from tabulate import tabulate
+from tunesmith.integrate.baseline import has_onnxruntime, run_onnxruntime
 from tunesmith.integrate.samples import sample
 
 TRIALS = 16
@@ -108,6 +109,18 @@ def run(model, shipped, database, folder):
     for name, package, seconds in timed:
         same = all(c.ok for c in ts.compare_outputs(package.run(shipped.inputs), shipped.outputs))
         summarize(f"light_resnet50 {name}", seconds, *model_rates(model, seconds), same)
+    compare_with_onnxruntime(model, shipped)
+
+
+def compare_with_onnxruntime(model, shipped):
+    """Time the library that a user would run the file with, if it is installed (make bench installs it)."""
+    if not has_onnxruntime():
+        print("ONNX Runtime is not installed: no comparison with it")
+        return
+    library = run_onnxruntime(shipped.path, shipped.inputs)
+    same = all(check.ok for check in ts.compare_outputs(library.outputs, shipped.outputs))
+    rates = model_rates(model, library.median_s)
+    summarize("light_resnet50 ONNX Runtime", library.median_s, *rates, same)
 
 
 def run_in_new_process(package, inputs, folder):
