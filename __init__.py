@@ -36,7 +36,7 @@ _PUBLIC: dict[str, str] = {
     "Database": "tuning.database",
     "Record": "tuning.record",
     "tune": "tuning.tuner",
-    "verify": "tuning.verification",
+    "verify": "tuning.proof",
     "bench": "tuning.bench",
     "compile": "tuning.compilation",
     "load_model": "integrate.model",

@@ -48,7 +48,7 @@ def verify(
     Each runs with its default knobs, in a process of its own, on random inputs. Exit status 1 if one is
     wrong or crashes.
     """
-    from ..tuning.verification import verify as prove
+    from ..tuning.proof import verify as prove
 
     compile_for = runnable_target(target)
     workloads = several_workloads(operator, shapes, dtype)

@@ -148,14 +148,10 @@ def find_contraction(func: Any) -> Contraction | None:
     reductions = tuple(sorted(reductions, key=lambda r: alone.get(r, -1)))
     if reductions[-1] not in alone:
         return None
-    at = names.index(sums[0])
-    prologue, epilogue = tuple(names[:at]), tuple(names[at + 1 :])
-    padding = [n for n in prologue if has_condition(sch, n)]
-    data_buffer = operands[data].source
-    if len(padding) > 1 or (padding and written_buffer(sch, padding[0]) != data_buffer.name):
+    around = _blocks_around(sch, names, sums[0], operands[data].source)
+    if around is None:
         return None
-    if not all(same_shape(sch, sums[0], name) for name in epilogue[-1:]):
-        return None
+    prologue, staged, epilogue = around
     return Contraction(
         block=sums[0],
         data=_read_index(block, operands[data]),
@@ -172,10 +168,24 @@ def find_contraction(func: Any) -> Contraction | None:
         dtype=str(block.writes[0].source.ty.dtype),
         plain=all(isinstance(i, Var) for load in operands for i in load.indices),
         prologue=prologue,
-        staged=padding[0] if padding else None,
+        staged=staged,
         epilogue=epilogue,
         constant_weight=_is_layout_free(func, operands[weight].source),
     )
+
+
+def _blocks_around(
+    sch: s_tir.Schedule, names: list[str], block: str, data: Any
+) -> tuple[tuple[str, ...], str | None, tuple[str, ...]] | None:
+    """Return the blocks before, the one of them that pads the data, and those after; None if they misfit."""
+    at = names.index(block)
+    prologue, epilogue = tuple(names[:at]), tuple(names[at + 1 :])
+    padding = [name for name in prologue if has_condition(sch, name)]
+    if len(padding) > 1 or (padding and written_buffer(sch, padding[0]) != data.name):
+        return None
+    if epilogue and not same_shape(sch, block, epilogue[-1]):
+        return None
+    return prologue, padding[0] if padding else None, epilogue
 
 
 def _product_operands(block: Any) -> tuple[TensorLoad, TensorLoad] | None:

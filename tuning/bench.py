@@ -38,8 +38,8 @@ from .cases import Cases, new_folder, prepare_cases
 from .compilation import best_schedule, build
 from .database import Database
 from .measurement import Timing
+from .proof import UNSCHEDULED
 from .runner import device_lock
-from .verification import UNSCHEDULED
 from .worker import Worker, WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
 
 DEFAULT, TUNED = "default", "tuned"

@@ -132,7 +132,6 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
     """Return every tile and blocking worth trying around a default."""
     nest, lanes = choice.nest, default["lanes"]
     widest = ceil(nest.columns / lanes) * lanes
-    registers = choice.machine.vector_registers
     rows = tuple(r for r in _ROW_CANDIDATES if r <= nest.row_extent)
     columns = tuple(v * lanes for v in _VECTOR_CANDIDATES if v * lanes <= widest)
     knobs = (
@@ -152,7 +151,13 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
             "weight: 0 as it lies, 1 packed by block, 2 first",
         ),
     )
-    constraints = (
+    return KnobSpace(knobs, _constraints(choice, widest), default)
+
+
+def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
+    """Return the rules between the knobs; ``widest`` is the column axis rounded up to a vector."""
+    nest, registers = choice.nest, choice.machine.vector_registers
+    return (
         Constraint("lanes, mr, nr, block_rows and block_columns are at least 1", _positive),
         Constraint("lanes must divide nr", lambda k: k["nr"] % k["lanes"] == 0),
         Constraint(
@@ -183,7 +188,6 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
             lambda k: k["pack"] != PACK_NOTHING or reads_unpacked(nest, k["nr"]),
         ),
     )
-    return KnobSpace(knobs, constraints, default)
 
 
 def reads_unpacked(nest: Contraction, nr: int) -> bool:
