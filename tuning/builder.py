@@ -71,8 +71,9 @@ def portable_rule(rule: ScheduleRule) -> str | bytes:
     if schedules.schedule_rules().get(rule.name) is rule:
         return rule.name
     # Functions from a script or a file of one's own: their module may not be importable elsewhere.
-    modules = [sys.modules[f.__module__] for f in (rule.rewrite, rule.open_space)]
-    own = {m for m in modules if m.__name__ != "__main__" and not m.__name__.startswith("tunesmith.")}
+    functions = [getattr(f, "func", f) for f in (rule.rewrite, rule.open_space)]  # that of a partial
+    modules = [sys.modules.get(f.__module__) for f in functions]
+    own = {m for m in modules if m and m.__name__ != "__main__" and not m.__name__.startswith("tunesmith.")}
     with ExitStack() as stack:
         for module in own:
             cloudpickle.register_pickle_by_value(module)

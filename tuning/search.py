@@ -13,7 +13,7 @@ from ..schedules.space import KnobSpace
 from .candidate import Candidate, knob_candidate, knob_key
 from .compilation import SKETCH
 from .record import Record
-from .strategies import KNOB_STRATEGIES, SKETCH_STRATEGIES, STRATEGIES, Strategy
+from .strategies import COST_MODELS, KNOB_STRATEGIES, SKETCH_STRATEGIES, STRATEGIES, Strategy
 
 SKETCH_ALIAS = "ansor"
 """What Ansor's users call the sketch space."""
@@ -112,7 +112,8 @@ def strategy_name(search: Search, wanted: str | None, cost_model: str | None) ->
     Raises
     ------
     InputError
-        The strategy is unknown, cannot search this kind of space, or has no cost model to choose.
+        The strategy or the cost model is unknown, the strategy cannot search this kind of space, or it has
+        no cost model to choose.
     """
     fitting = list(KNOB_STRATEGIES if search.knobs is not None else SKETCH_STRATEGIES)
     name = wanted or ("xgb" if search.knobs is not None else "evolutionary")
@@ -123,6 +124,8 @@ def strategy_name(search: Search, wanted: str | None, cost_model: str | None) ->
             f"the strategy {name!r} cannot search the space {search.name!r}; "
             f"those that can: {', '.join(fitting)}"
         )
+    if cost_model is not None and cost_model not in COST_MODELS:
+        raise unknown_name("cost model", cost_model, COST_MODELS)
     if cost_model is not None and name not in SKETCH_STRATEGIES:
         raise InputError(
             f"the strategy {name!r} has no cost model to choose: cost_model={cost_model!r}; leave it out"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...schedules.space import KnobSpace
-from .evolutionary import Evolutionary
+from .evolutionary import COST_MODELS, Evolutionary
 from .ordered import grid, random
 from .strategy import Strategy
 from .xgb import XGB
@@ -28,4 +28,4 @@ STRATEGIES: dict[str, str] = {
 }
 """Every strategy, with a line for people."""
 
-__all__ = ["KNOB_STRATEGIES", "SKETCH_STRATEGIES", "STRATEGIES", "Evolutionary", "Strategy"]
+__all__ = ["COST_MODELS", "KNOB_STRATEGIES", "SKETCH_STRATEGIES", "STRATEGIES", "Evolutionary", "Strategy"]

@@ -17,7 +17,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBConfig
 
 from ...kernels.operator import func_hash
-from ...machine.errors import InputError, unknown_name
+from ...machine.errors import InputError
 from ...machine.process import load_tensor_intrinsics
 from ..candidate import Candidate
 from ..compilation import replay_trace, trace_text
@@ -58,14 +58,12 @@ class Evolutionary:
     Raises
     ------
     InputError
-        The cost model is unknown, or MetaSchedule has no sketch for this function.
+        MetaSchedule has no sketch for this function.
     """
 
     batch = _BATCH
 
     def __init__(self, func: Any, target: Any, seed: int, cost_model: str = "xgb") -> None:
-        if cost_model not in COST_MODELS:
-            raise unknown_name("cost model", cost_model, COST_MODELS)
         # Before the context is made: it would import all of them, which takes 14 s.
         load_tensor_intrinsics(target)
         self._func, self._target = func, target
