@@ -25,6 +25,7 @@ from math import prod
 from typing import Any
 
 from tvm import s_tir
+from tvm.tirx import ForKind, IterVar
 
 from ...machine.facts import facts
 from ..analysis import (
@@ -121,7 +122,7 @@ def _is_simple(sch: s_tir.Schedule, name: str) -> bool:
 
 def _is_placed(sch: s_tir.Schedule, name: str) -> bool:
     """Tell whether a block was moved into another's loops."""
-    return any(int(sch.get(loop).kind) != 0 for loop in sch.get_loops(sch.get_sblock(name)))
+    return any(sch.get(loop).kind != ForKind.SERIAL for loop in sch.get_loops(sch.get_sblock(name)))
 
 
 def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: int) -> None:
@@ -145,10 +146,10 @@ def _schedule_reduction(sch: s_tir.Schedule, name: str, lanes: int, parallel: in
     """Spread the outputs over threads and vectors; sum inside, in registers."""
     extents = static_extents(sch, name)
     block = sch.get_sblock(name)
-    kinds = [int(v.iter_type) for v in sch.get(block).iter_vars]
+    kinds = [v.iter_type for v in sch.get(block).iter_vars]
     loops = sch.get_loops(block)
-    spatial = [i for i, kind in enumerate(kinds) if kind == 0]
-    sums = [i for i, kind in enumerate(kinds) if kind == 2]
+    spatial = [i for i, kind in enumerate(kinds) if kind == IterVar.DataPar]
+    sums = [i for i, kind in enumerate(kinds) if kind == IterVar.CommReduce]
     if extents is None or len(spatial) + len(sums) != len(kinds) or not spatial:
         _attempt(sch.parallel, loops[0])
         return
