@@ -12,8 +12,7 @@ from tvm.relax import transform
 from .. import schedules
 from ..kernels.operator import Workload
 from ..machine.target import target_text
-from ..schedules.analysis import block_names
-from ..schedules.transforms import PACKING_MARK
+from ..schedules.transforms import keep_separable_packing
 from ..tuning.compilation import last_line, scheduled_from_record
 from ..tuning.database import Database
 from .constants import FoldConstants
@@ -83,7 +82,7 @@ def apply_records(mod: Any, target: Any, database: Database | None = None) -> tu
         schedule, choice = _scheduled(name, func, target, database)
         choices.append(choice)
         if schedule is not None:
-            _keep_separable_packing(schedule)
+            keep_separable_packing(schedule)
             # As a part of a module it is private again: two functions cannot both be called "main".
             scheduled = schedule.mod["main"].with_attr(_SCHEDULED, True).without_attr("global_symbol")
             result.update_func(mod.get_global_var(name), scheduled)
@@ -146,15 +145,6 @@ def _candidates(
             yield RECORD, record.space, time, lambda: scheduled_from_record(record, func, target)
     for rule in schedules.schedule_rules().values():
         yield DEFAULT, rule.name, reason, lambda rule=rule: rule.scheduled(func, target)
-
-
-def _keep_separable_packing(schedule: Any) -> None:
-    """Unmark packing blocks inside other loops: they pack block by block, and cannot be run before."""
-    for block in map(schedule.get_sblock, block_names(schedule)):
-        if PACKING_MARK in schedule.get(block).annotations:
-            loops = schedule.get_loops(block)
-            if loops and len(schedule.get_child_blocks(loops[0])) > 1:
-                schedule.unannotate(block, PACKING_MARK)
 
 
 def _choice(name: str, workload: Workload | None, origin: str, space: str, reason: str) -> Choice:

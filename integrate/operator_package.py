@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tvm import relax
-
 from ..kernels.operator import ArgSpec, Workload
 from ..machine.target import as_target
 from ..tuning.database import Database
+from ..tuning.library import called_once
 from .application import apply_records, require_records
 from .model import Model
 from .package import Package, build_package
@@ -47,7 +46,7 @@ def compile_operator(
     """
     path = None if output is None else require_writable(output)
     target = as_target(target)
-    scheduled, choices = apply_records(_module(workload), target, database)
+    scheduled, choices = apply_records(called_once(workload.func, workload.name), target, database)
     if strict:
         require_records(choices)
     result = ArgSpec("output_0", workload.output.shape, workload.output.dtype)
@@ -56,19 +55,3 @@ def compile_operator(
     if path is not None:
         package.export(path)
     return package
-
-
-def _module(workload: Workload) -> Any:
-    """Return a Relax module whose ``main`` calls the workload once.
-
-    The function goes in as it is: a pass over it could change the hash that its records have.
-    """
-    inputs = [relax.Var(arg.name, relax.TensorType(arg.shape, arg.dtype)) for arg in workload.inputs]
-    result = relax.TensorType(workload.output.shape, workload.output.dtype)
-    builder = relax.BlockBuilder()
-    with builder.function("main", inputs):
-        with builder.dataflow():
-            func = builder.add_func(workload.func.without_attr("global_symbol"), workload.name)
-            output = builder.emit_output(relax.call_tir(func, inputs, result))
-        builder.emit_func_output(output)
-    return builder.get()

@@ -48,5 +48,5 @@ def apply_default(func: Any, target: Any) -> tuple[Any, ScheduleRule]:
     rule : ScheduleRule
         The rule that was used.
     """
-    best = rules_for(func, target)[0]
-    return best.scheduled(func, target), best
+    attempts = ((rule.scheduled(func, target), rule) for rule in RULES)
+    return next((schedule, rule) for schedule, rule in attempts if schedule is not None)

@@ -8,6 +8,8 @@ from typing import Any
 from tvm import s_tir
 from tvm.tirx import IndexMap
 
+from .analysis import block_names
+
 PACKING_MARK = "meta_schedule.layout_rewrite_preproc"
 """TVM's mark of a block that packs a constant argument: whoever compiles the caller may run it beforehand."""
 
@@ -72,3 +74,12 @@ def parallel_copy(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
     if len(loops) > 1:
         vectorize_last(sch, block, lanes)
         sch.parallel(sch.fuse(*loops[:-1]) if len(loops) > 2 else loops[0])
+
+
+def keep_separable_packing(sch: s_tir.Schedule) -> None:
+    """Unmark packing blocks inside other loops: they pack block by block, and cannot be run before."""
+    for block in map(sch.get_sblock, block_names(sch)):
+        if PACKING_MARK in sch.get(block).annotations:
+            loops = sch.get_loops(block)
+            if loops and len(sch.get_child_blocks(loops[0])) > 1:
+                sch.unannotate(block, PACKING_MARK)

@@ -35,8 +35,9 @@ from .bench_tasks import (
     time_prepared,
 )
 from .cases import Cases, new_folder, prepare_cases
-from .compilation import best_schedule, build
+from .compilation import best_schedule
 from .database import Database
+from .library import export_kernel
 from .measurement import Timing
 from .proof import UNSCHEDULED
 from .runner import device_lock
@@ -167,7 +168,7 @@ def _prepared(
         else:
             schedule, note = _scheduled(name, workload, database, target)
             task, job = prepare_kernel, KernelJob(f"{cases.folder}/{name}.so", cases, note)
-            build(schedule, target).export_library(job.library)
+            export_kernel(schedule, target, job.library)
         with device_lock(), worker.alone():
             prepared: Prepared = worker.call(task, job, _TIMEOUT_S)
         return prepared

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
 
 from ..machine.peaks import multiply_add_call
 from .baselines import Unavailable, Variant, variants
 from .cases import CASES, Cases, loaded_cases
+from .library import LoadedKernel
 from .measurement import seconds_of, warm_seconds
 from .verification import compare
 
@@ -64,16 +64,15 @@ _ready: tuple[Callable[..., Any], Sequence[Any]] | None = None
 def prepare_kernel(job: KernelJob) -> Prepared:
     """Load a library of tunesmith's, and judge its output on every test case."""
     global _ready
-    kernel = tvm.runtime.load_module(job.library)["main"]
+    kernel = LoadedKernel(job.library)
     verdicts = []
     for case in loaded_cases(job.cases):
         case.clear_output()
         call_s = seconds_of(kernel, case.tensors)
         verdicts.append(case.verdict())
-    tensors = loaded_cases(job.cases)[0].tensors
-    _ready = (kernel, tensors)
+    _ready = call, tensors = kernel.prepared(loaded_cases(job.cases)[0].tensors)
     wrong = next((v.message for v in verdicts if not v.ok), "")
-    warm_s = call_s if call_s > _SLOW_S else warm_seconds(kernel, tensors)
+    warm_s = call_s if call_s > _SLOW_S else warm_seconds(call, tensors)
     return Prepared(not wrong, warm_s, wrong or job.note)
 
 

@@ -17,6 +17,7 @@ from tvm import relax
 
 from ..kernels.operator import CONSTANT_ARGUMENTS
 from ..machine.arrays import aligned_empty, as_tensor
+from ..schedules.transforms import keep_separable_packing
 from .compilation import build
 
 # TVM names the two parts of a function that it splits after the function.
@@ -29,8 +30,9 @@ def export_kernel(schedule: Any, target: Any, path: str) -> None:
 
     A weight that is packed apart is described in a JSON file beside the library.
     """
-    func = schedule.mod["main"] if hasattr(schedule, "mod") else schedule
-    parts = _packing_split_off(func) if func.attrs.get(CONSTANT_ARGUMENTS) else None
+    scheduled = hasattr(schedule, "mod")
+    func = schedule.mod["main"] if scheduled else schedule
+    parts = _packing_split_off(schedule) if scheduled and func.attrs.get(CONSTANT_ARGUMENTS) else None
     if parts is None:
         build(func, target).export_library(path)
         return
@@ -79,16 +81,23 @@ def _description_file(path: str) -> Path:
     return Path(f"{path}.json")
 
 
-def _packing_split_off(func: Any) -> tuple[Any, Any] | None:
-    """Split the marked packing block off a scheduled PrimFunc; None where none is marked."""
+def called_once(func: Any, name: str) -> Any:
+    """Return a Relax module whose ``main`` calls a PrimFunc once; the function goes in as it is."""
     *inputs, output = [relax.TensorType(list(p.shape), str(p.dtype)) for p in func.params]
     arguments = [relax.Var(str(p.name), ty) for p, ty in zip(func.params, inputs, strict=False)]
     builder = relax.BlockBuilder()
-    kernel = builder.add_func(func.without_attr("global_symbol"), _KERNEL)
+    kernel = builder.add_func(func.without_attr("global_symbol"), name)
     with builder.function("main", arguments):
         with builder.dataflow():
             result = builder.emit_output(relax.call_tir(kernel, arguments, out_ty=output))
         builder.emit_func_output(result)
-    split = relax.transform.SplitLayoutRewritePreproc()(builder.get())
+    return builder.get()
+
+
+def _packing_split_off(schedule: Any) -> tuple[Any, Any] | None:
+    """Split the marked packing block off a schedule; None where none can be run before the others."""
+    schedule = schedule.copy()
+    keep_separable_packing(schedule)
+    split = relax.transform.SplitLayoutRewritePreproc()(called_once(schedule.mod["main"], _KERNEL))
     found = {str(var.name_hint): f for var, f in split.functions_items()}
     return (found[_PACK], found[_PACKED]) if _PACK in found else None

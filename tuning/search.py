@@ -97,7 +97,7 @@ def _rule_named(name: str) -> ScheduleRule:
 
 
 def _default_rule(workload: Workload, target: Any) -> tuple[ScheduleRule, KnobSpace]:
-    for rule in schedules.rules_for(workload.func, target):
+    for rule in schedules.RULES:
         knobs = rule.space(workload.func, target)
         if knobs is not None:
             return rule, knobs

@@ -9,20 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir
-
 from ..contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from .register_tile import register_tile
 from .tile_space import ROW_STREAMS, TileChoice, tile_choice, tile_space
-
-
-def schedule_conv2d(sch: s_tir.Schedule, **knobs: int) -> None:
-    """Tile a convolution for the registers, in place. Knobs as in ``register_tile``."""
-    nest = find_contraction(sch.mod["main"])
-    assert nest is not None, "the rule's space says that there is one"
-    register_tile(sch, nest, **knobs)
 
 
 def conv2d_space(func: Any, target: Any) -> KnobSpace | None:
@@ -47,12 +38,12 @@ def _default(choice: TileChoice) -> dict[str, int]:
     fills = 2 * divisors[-1] > most or divisors[-1] == nest.row_extent
     mr = divisors[-1] if fills else choice.even_rows(most)
     nr = choice.wide_vectors(mr) * lanes
-    return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr, nest.constant_weight)}
+    return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr)}
 
 
 CONV2D = ScheduleRule(
     name="conv2d",
     summary="register tile of output pixels by output channels over packed panels of the weight",
-    rewrite=schedule_conv2d,
+    rewrite=register_tile,
     open_space=conv2d_space,
 )

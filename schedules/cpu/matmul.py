@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import s_tir
-
 from ..contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
@@ -17,13 +15,6 @@ from .tile_space import ROW_STREAMS, TileChoice, reads_unpacked, tile_choice, ti
 
 # A weight packed for so few rows is hardly used.
 _FEW_ROWS = 3
-
-
-def schedule_matmul(sch: s_tir.Schedule, **knobs: int) -> None:
-    """Tile a matrix multiplication for the registers, in place. Knobs as in ``register_tile``."""
-    nest = find_contraction(sch.mod["main"])
-    assert nest is not None, "the rule's space says that there is one"
-    register_tile(sch, nest, **knobs)
 
 
 def matmul_space(func: Any, target: Any) -> KnobSpace | None:
@@ -58,12 +49,12 @@ def _default(choice: TileChoice) -> dict[str, int]:
         if whole and not nest.constant_weight:
             vectors, pack = whole[0], {"pack": PACK_NOTHING}
     nr = vectors * lanes
-    return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr, nest.constant_weight), **pack}
+    return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr), **pack}
 
 
 MATMUL = ScheduleRule(
     name="matmul",
     summary="register tile over packed panels of the weight: matrix multiplication and what is fused to it",
-    rewrite=schedule_matmul,
+    rewrite=register_tile,
     open_space=matmul_space,
 )

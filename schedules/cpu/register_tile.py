@@ -28,7 +28,7 @@ from typing import Any
 
 from tvm import s_tir
 
-from ..contraction import Contraction
+from ..contraction import Contraction, find_contraction
 from ..transforms import (
     PACKING_MARK,
     inline_blocks,
@@ -44,7 +44,6 @@ PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
 
 def register_tile(
     sch: s_tir.Schedule,
-    nest: Contraction,
     *,
     lanes: int,
     mr: int,
@@ -59,9 +58,7 @@ def register_tile(
     Parameters
     ----------
     sch : Schedule
-        A schedule of the unscheduled PrimFunc that ``nest`` describes.
-    nest : Contraction
-        What ``find_contraction`` found.
+        A schedule of an unscheduled PrimFunc named ``main`` that is a contraction.
     lanes : int
         Elements in a vector.
     mr, nr : int
@@ -75,6 +72,8 @@ def register_tile(
         own panels, hot in cache (the threads then share the columns); ``PACK_FIRST``: all panels are packed
         before the loops, which costs nothing where the weight is constant.
     """
+    nest = find_contraction(sch.mod["main"])
+    assert nest is not None, "the rule's space says that there is one"
     tail = _inline_around(sch, nest)
     _stage_data(sch, nest, lanes)
     padded = _pad(sch, nest, mr, nr)

@@ -91,7 +91,7 @@ class TileChoice:
         fitting = next(v for v in range(needed, 0, -1) if v == 1 or mr <= self.fitting_rows(v))
         return max(1, min(fitting, ceil(self.nest.columns / self.lanes)))
 
-    def blocks(self, mr: int, nr: int, pack_free: bool) -> dict[str, int]:
+    def blocks(self, mr: int, nr: int) -> dict[str, int]:
         """Choose the blocks, who shares what, and where panels are packed.
 
         Threads share the columns where the panels can be dealt out evenly: each then packs its own, and all
@@ -103,7 +103,7 @@ class TileChoice:
         panels, tiles = self.panels(nr), self.row_tiles(mr)
         item = int(tvm.DataType(nest.dtype).bits) // 8
         if nest.outer_rows * nest.row_extent * nest.columns * nest.depth < _LEAST_PARALLEL_SUMS:
-            pack = PACK_FIRST if pack_free else PACK_IN_BLOCK
+            pack = PACK_FIRST if nest.constant_weight else PACK_IN_BLOCK
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
         by_columns = panels % machine.cores == 0 or panels >= 8 * machine.cores or tiles < machine.cores
         panels_in_l3 = machine.l3_bytes // (_SHARERS_OF_L3 * machine.cores) // (nest.depth * nr * item)
@@ -114,7 +114,7 @@ class TileChoice:
             "block_rows": self.whole_lines(mr, rows),
             "block_columns": columns,
             "split_columns": int(by_columns),
-            "pack": PACK_FIRST if pack_free or not by_columns else PACK_IN_BLOCK,
+            "pack": PACK_FIRST if nest.constant_weight or not by_columns else PACK_IN_BLOCK,
         }
 
     def whole_lines(self, mr: int, rows: int) -> int:

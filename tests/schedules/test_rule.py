@@ -10,9 +10,8 @@ import tvm
 import tvm_ffi
 from tunesmith.machine.process import load_tensor_intrinsics
 from tunesmith.schedules import RULES, rules_for
-from tunesmith.schedules.cpu.conv2d import schedule_conv2d
 from tunesmith.schedules.cpu.general import schedule_general
-from tunesmith.schedules.cpu.matmul import schedule_matmul
+from tunesmith.schedules.cpu.register_tile import register_tile
 from tunesmith.tuning.compilation import replay_trace, trace_text
 from tunesmith.tuning.verification import compare, expected_output, inputs_for, workload_tolerance
 from tvm.ir.utils import derived_object
@@ -51,8 +50,8 @@ def test_the_trace_makes_the_same_program_again(workload, rule, target):
 @pytest.mark.parametrize(
     ("name", "rule", "by_hand", "knobs"),
     [
-        ("matmul", "matmul", schedule_matmul, {"mr": 4, "block_rows": 2, "block_columns": 1, "pack": 2}),
-        ("conv2d", "conv2d", schedule_conv2d, {"mr": 5, "block_rows": 3, "split_columns": 0, "pack": 2}),
+        ("matmul", "matmul", register_tile, {"mr": 4, "block_rows": 2, "block_columns": 1, "pack": 2}),
+        ("conv2d", "conv2d", register_tile, {"mr": 5, "block_rows": 3, "split_columns": 0, "pack": 2}),
         ("conv2d", "general", schedule_general, {"parallel": 0}),
         ("add", "general", schedule_general, {"lanes": 4}),
     ],

@@ -11,7 +11,9 @@ import tunesmith as ts
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.arrays import as_tensor
 from tunesmith.schedules import apply_default
+from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.tuning.library import LoadedKernel, export_kernel
+from tvm import s_tir
 
 SHAPES = {
     "linear_relu": {"m": 24, "n": 80, "k": 40},
@@ -55,3 +57,20 @@ def test_without_constants_nothing_is_split_off(tmp_path: Path) -> None:
     kernel, tensors, _ = loaded("matmul", tmp_path / "kernel.so", constant=False)
     assert kernel.prepared(tensors)[1] is tensors
     assert not (tmp_path / "kernel.so.json").exists()
+
+
+def test_packing_inside_other_loops_is_not_split_off(tmp_path: Path) -> None:
+    workload = ts.workload("matmul", m=8, n=32, k=16)
+    schedule = s_tir.Schedule(workload.func.with_attr(CONSTANT_ARGUMENTS, [1]))
+    product = schedule.get_sblock("matmul")
+    copy = schedule.cache_read(product, 1, "global")
+    schedule.compute_at(copy, schedule.get_loops(product)[0])
+    schedule.annotate(copy, PACKING_MARK, True)
+    export_kernel(schedule, ts.host_target(), str(tmp_path / "kernel.so"))
+    assert not (tmp_path / "kernel.so.json").exists()
+    assert PACKING_MARK in schedule.get(copy).annotations, "the caller's schedule stays as it is"
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(-1, 1, s.shape).astype("float32") for s in workload.inputs)
+    tensors = [as_tensor(a), as_tensor(b), as_tensor(np.full((8, 32), np.nan, "float32"))]
+    LoadedKernel(str(tmp_path / "kernel.so"))(*tensors)
+    np.testing.assert_allclose(tensors[-1].numpy(), a @ b, rtol=1e-4, atol=1e-4)
