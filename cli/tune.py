@@ -24,7 +24,7 @@ from .tasks import chosen_tasks
 if TYPE_CHECKING:
     from ..integrate.extraction import ModelWorkload
     from ..kernels.operator import Workload
-    from ..tuning.session import TuneResult
+    from ..tuning.progress import TuneResult
 
 _TASK_COLUMNS = [
     Column("task", "task"),

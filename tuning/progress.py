@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -75,13 +75,17 @@ class TrialEnded:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """A workload's tuning is over.
+class TuneResult:
+    """What the tuning of a workload came to: the last event, and what `tune` returns.
 
     Parameters
     ----------
-    best, default : Record or None
-        The record to apply, and that of the default schedule.
+    workload : Workload
+        What was tuned.
+    best : Record or None
+        The record that `Database.best` returns from now on.
+    default : Record or None
+        The default schedule's record.
     counts : mapping
         How many trials of this session ended in which status.
     trials : int
@@ -92,15 +96,16 @@ class Ended:
         Where the time went: search, build, run, confirm, other.
     """
 
+    workload: Workload
     best: Record | None
     default: Record | None
-    counts: Mapping[Status, int]
+    counts: dict[Status, int]
     trials: int
     stopped_by: str
-    seconds: Mapping[str, float]
+    seconds: dict[str, float]
 
 
-Event = Started | TrialEnded | Ended
+Event = Started | TrialEnded | TuneResult
 Progress = Callable[[Event], None]
 
 
@@ -159,13 +164,13 @@ def _trial_line(event: TrialEnded) -> str:
     return f"{line}  {note[:_MESSAGE_WIDTH]}".rstrip()
 
 
-def _ended_lines(event: Ended) -> list[str]:
+def _ended_lines(event: TuneResult) -> list[str]:
     counts = ", ".join(f"{n} {status.value}" for status, n in event.counts.items() if n) or "no new trials"
     times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in event.seconds.items())
     return [_best_line(event), f"ended by {_REASONS[event.stopped_by]}; {counts}; {times}"]
 
 
-def _best_line(event: Ended) -> str:
+def _best_line(event: TuneResult) -> str:
     best, default = event.best, event.default
     if best is None or best.median_s is None:
         return "no candidate ran and was right; the default schedule will be used"

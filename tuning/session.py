@@ -21,7 +21,7 @@ from .cases import prepare_cases
 from .confirmation import confirm, trial_seconds
 from .database import Database
 from .measurement import Timing
-from .progress import Ended, Progress, Started, TrialEnded, quiet
+from .progress import Progress, Started, TrialEnded, TuneResult, quiet
 from .record import Record, Status
 from .runner import device_lock
 from .search import Search, make_strategy
@@ -47,37 +47,6 @@ class Options:
     timing: Timing
     give_up_factor: float
     progress: Progress
-
-
-@dataclass(frozen=True)
-class TuneResult:
-    """What a tuning came to.
-
-    Parameters
-    ----------
-    workload : Workload
-        What was tuned.
-    best : Record or None
-        The record that `Database.best` returns from now on.
-    default : Record or None
-        The default schedule's record.
-    counts : mapping
-        How many trials of this session ended in which status.
-    trials : int
-        Trials of this space in the database.
-    stopped_by : str
-        ``trials``, ``exhausted``, ``early_stopping``, ``time_budget`` or ``interrupted``.
-    seconds : mapping
-        Where the time went: search, build, run, confirm, other.
-    """
-
-    workload: Workload
-    best: Record | None
-    default: Record | None
-    counts: dict[Status, int]
-    trials: int
-    stopped_by: str
-    seconds: dict[str, float]
 
 
 class Session:
@@ -265,9 +234,7 @@ class Session:
             stopped_by=stopped_by,
             seconds=seconds,
         )
-        self._options.progress(
-            Ended(result.best, result.default, result.counts, result.trials, stopped_by, seconds)
-        )
+        self._options.progress(result)
         return result
 
     @contextmanager

@@ -14,9 +14,9 @@ from ..machine.target import as_target
 from ..schedules.rule import ScheduleRule
 from .database import Database
 from .measurement import Timing
-from .progress import Progress, ProgressLines
+from .progress import Progress, ProgressLines, TuneResult
 from .search import Search, search_for, strategy_name
-from .session import Options, Session, TuneResult
+from .session import Options, Session
 from .workbench import Workbench
 
 

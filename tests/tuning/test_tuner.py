@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tunesmith as ts
 from tunesmith.machine.target import host_target, target_text
-from tunesmith.tuning.progress import Ended, ProgressLines, Started, TrialEnded, quiet
+from tunesmith.tuning.progress import ProgressLines, Started, TrialEnded, TuneResult, quiet
 from tunesmith.tuning.record import Status
 
 # Short trials: tests look at what happens, not at how fast.
@@ -67,7 +67,7 @@ def test_events_tell_the_whole_story(tuned):
     trials = [e for e in events if isinstance(e, TrialEnded)]
     assert [e.number for e in trials] == list(range(1, 7))
     assert all(e.gflops > 0 and e.roofline_fraction > 0 and e.best_s > 0 for e in trials)
-    assert isinstance(events[-1], Ended) and set(events[-1].seconds) == {
+    assert isinstance(events[-1], TuneResult) and set(events[-1].seconds) == {
         "search",
         "build",
         "run",
