@@ -15,7 +15,7 @@ import tvm
 from tvm import te
 from tvm.script import tirx as T
 
-from .arithmetic import exact, rounded
+from .arithmetic import DTYPES, exact, rounded
 from .operator import Dim, Example, Operator
 
 
@@ -62,7 +62,7 @@ ADD = Operator(
     script=script,
     reference=reference,
     flops=flops,
-    dtypes=("float32", "float64", "float16", "bfloat16", "int8"),
+    dtypes=DTYPES,
     examples=(
         Example({"m": 3136, "n": 256}, "ResNet-50, one image: residual at 56x56 pixels"),
         Example({"m": 784, "n": 512}, "ResNet-50, one image: residual at 28x28 pixels"),

@@ -8,6 +8,9 @@ import ml_dtypes  # noqa: F401  gives NumPy the name "bfloat16"
 import numpy as np
 from tvm import te
 
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int8")
+"""The element types of the operators here."""
+
 # A sum of products is kept in a type wide enough to add thousands of them.
 _SUM_DTYPE = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
 

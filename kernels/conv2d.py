@@ -24,7 +24,7 @@ import tvm
 from tvm import te, topi
 
 from ..machine.errors import InputError
-from .arithmetic import exact, result_dtype, rounded, rounded_to, sum_dtype
+from .arithmetic import DTYPES, exact, result_dtype, rounded, rounded_to, sum_dtype
 from .conv2d_shapes import CONV2D_EXAMPLES
 from .operator import Dim, Operator
 
@@ -180,6 +180,6 @@ CONV2D = Operator(
     reference=reference,
     flops=flops,
     check=check,
-    dtypes=("float32", "float64", "float16", "bfloat16", "int8"),
+    dtypes=DTYPES,
     examples=CONV2D_EXAMPLES,
 )

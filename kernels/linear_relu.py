@@ -16,7 +16,7 @@ import tvm
 from tvm import te
 from tvm.script import tirx as T
 
-from .arithmetic import exact, result_dtype, rounded, rounded_to, sum_dtype
+from .arithmetic import DTYPES, exact, result_dtype, rounded, rounded_to, sum_dtype
 from .operator import Dim, Example, Operator
 
 
@@ -91,7 +91,7 @@ LINEAR_RELU = Operator(
     script=script,
     reference=reference,
     flops=flops,
-    dtypes=("float32", "float64", "float16", "bfloat16", "int8"),
+    dtypes=DTYPES,
     examples=(
         Example({"m": 128, "n": 3072, "k": 768}, "BERT-base's feed-forward extents, 128 tokens, with ReLU"),
         Example(

@@ -15,7 +15,7 @@ import tvm
 from tvm import te
 from tvm.script import tirx as T
 
-from .arithmetic import exact, result_dtype, rounded, rounded_to, sum_dtype
+from .arithmetic import DTYPES, exact, result_dtype, rounded, rounded_to, sum_dtype
 from .operator import Dim, Example, Operator
 
 
@@ -76,7 +76,7 @@ MATMUL = Operator(
     script=script,
     reference=reference,
     flops=flops,
-    dtypes=("float32", "float64", "float16", "bfloat16", "int8"),
+    dtypes=DTYPES,
     examples=(
         Example({"m": 1024, "n": 1024, "k": 1024}, "square, the usual yardstick"),
         Example({"m": 512, "n": 512, "k": 512}, "square, fits the second-level cache"),

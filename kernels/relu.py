@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import te
 
-from .arithmetic import exact, rounded
+from .arithmetic import DTYPES, exact, rounded
 from .operator import Dim, Example, Operator
 
 
@@ -41,7 +41,7 @@ RELU = Operator(
     define=define,
     reference=reference,
     flops=flops,
-    dtypes=("float32", "float64", "float16", "bfloat16", "int8"),
+    dtypes=DTYPES,
     examples=(
         Example({"m": 12544, "n": 64}, "ResNet-50, one image: after the first convolution, 112x112 pixels"),
         Example({"m": 3136, "n": 256}, "ResNet-50, one image: end of a block at 56x56 pixels"),
