@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
+from math import inf
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
@@ -116,7 +117,8 @@ class Package:
         _check_counts(number, repeat)
         tensors = self._arguments(inputs, fill)
         least_ms = 0.0 if number else 100.0
-        seconds = measure(self._main, tensors, Timing(number, repeat, least_ms, limit_s=float("inf")))
+        timing = Timing(number, repeat, least_ms, budget_s=inf, noise=inf)
+        seconds = measure(self._main, tensors, timing).run_secs
         return {
             "package": self.manifest.name,
             "repeat": repeat,
