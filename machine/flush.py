@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from math import ceil
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -12,10 +14,10 @@ import tvm
 from . import peak_kernels
 from .arrays import aligned_empty, as_tensor
 from .facts import facts
+from .peaks import BEYOND_CACHE
 from .target import host_target
 
-_BEYOND_CACHE = 2
-"""How many times the last cache is read: once to fill it, once more where the CPU keeps what was there."""
+_SHARERS = Path("/sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_map")
 _ACCUMULATORS = 8
 
 
@@ -24,18 +26,26 @@ def cache_flush() -> Callable[[], Any]:
     """Return a call that evicts what every core's caches hold; made once a process.
 
     Each thread reads memory of its own, since each core has first caches of its own; together they read
-    ``_BEYOND_CACHE`` times the last cache, from a quarter of the free memory at most.
+    so many times the last cache that nothing is left of what was there, from a quarter of the free memory
+    at most.
     """
     here, threads = facts(host_target()), int(tvm.runtime.num_threads())
+    last = max(here.l3_bytes * ceil(threads / _sharers(threads)), here.l2_bytes * threads)
+    size = min(BEYOND_CACHE * last, psutil.virtual_memory().available // 4)
     lanes = here.lanes("float32")
-    wanted = _BEYOND_CACHE * max(here.l3_bytes, threads * here.l2_bytes)
-    size = min(wanted, psutil.virtual_memory().available // 4)
     steps = max(1, size // (threads * _ACCUMULATORS * lanes * 4))
     source = aligned_empty((threads, steps, _ACCUMULATORS, lanes), "float32")
-    # Pages never written all show one page of zeros.
+    # Pages that were never written are all one and the same.
     source.fill(0)
     tensors = as_tensor(source), as_tensor(aligned_empty((threads, _ACCUMULATORS, lanes), "float32"))
-    read = tvm.compile(peak_kernels.read(threads, _ACCUMULATORS, lanes, steps, 1), target=host_target())[
-        "main"
-    ]
+    kernel = peak_kernels.read(threads, _ACCUMULATORS, lanes, steps, 1)
+    read = tvm.compile(kernel, target=host_target())["main"]
     return lambda: read(*tensors)
+
+
+def _sharers(threads: int) -> int:
+    """Count the CPUs that share one last cache; all threads where the system does not tell."""
+    try:
+        return max(1, int(_SHARERS.read_text().replace(",", ""), 16).bit_count())
+    except (OSError, ValueError):
+        return threads

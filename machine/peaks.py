@@ -39,7 +39,7 @@ _MULTIPLY_ADDS = 3_000_000
 """Vector multiply-adds of a call on each thread: 0.3 ms where two of them end in a cycle."""
 _CACHE_READ_BYTES = 32 * 1024**2
 """Bytes that a thread reads in a call, whichever cache they come from."""
-_BEYOND_CACHE = 8
+BEYOND_CACHE = 8
 """How many times the last cache a working set has that counts as memory: at 4 times half of it still hit."""
 _MEMORY_BYTES_OF_THREAD = 32 * 1024**2
 _SECONDS_OF_MEASUREMENT = 0.04
@@ -221,7 +221,7 @@ def _read_bandwidth(here: Facts, threads: int, working_set: int) -> float:
 def _memory_bandwidth(here: Facts, threads: int) -> float:
     """Measure 10^9 bytes a second on arrays far beyond the caches: the better of reading and copying."""
     lanes = here.lanes("float32")
-    wanted = max(_BEYOND_CACHE * here.l3_bytes, threads * _MEMORY_BYTES_OF_THREAD)
+    wanted = max(BEYOND_CACHE * here.l3_bytes, threads * _MEMORY_BYTES_OF_THREAD)
     size = min(wanted, psutil.virtual_memory().available // 4)
     block = threads * _READ_ACCUMULATORS * lanes * 4
     memory = aligned_empty((2, size // (2 * block), threads, _READ_ACCUMULATORS, lanes), "float32")

@@ -227,7 +227,7 @@ def flush_for(timing: Timing) -> Flush | None:
 
 
 def _first_run(kernel: Kernel, tensors: Sequence[Any], flush: Flush | None) -> tuple[float, int, float]:
-    """Return about how long a call lasts, of how many that is the mean, and how long one lasts with its flush."""
+    """Return about how long a call lasts, of how many that is the mean, and how long with its flush."""
     calls, start = 1, time.perf_counter()
     one = seconds_of(kernel, tensors, 1, flush)
     if one < _COLD_RUN_S:
