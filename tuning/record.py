@@ -62,6 +62,21 @@ class Record:
         Seconds to schedule and compile.
     message : str
         What went wrong, or what is worth knowing.
+    key : str or None
+        The candidate's key, see `Candidate`: no two records of one workload, target, space, machine and
+        device have the same. None where it is not known; then nothing is compared.
+    binary : str
+        Hash of the compiled library; empty where it is not known.
+    same_as : str
+        Id of the record of an equal binary, whose ``run_secs`` these are; empty where this one was measured.
+    device : str
+        Where it ran: ``local``, or ``rpc:KEY`` for a device of a tracker.
+    threads : int
+        Threads it ran on; 0 where that is not known.
+    calls : int
+        Calls that each of ``run_secs`` is the mean of; 0 where that is not known.
+    cache : str
+        ``warm``, or ``cold`` where the caches were emptied before each repetition.
     """
 
     id: str
@@ -87,6 +102,13 @@ class Record:
     tvm_version: str
     tunesmith_version: str
     confirmed_secs: tuple[float, ...] = ()
+    key: str | None = None
+    binary: str = ""
+    same_as: str = ""
+    device: str = "local"
+    threads: int = 0
+    calls: int = 0
+    cache: str = "warm"
 
     @property
     def usable(self) -> bool:

@@ -1,11 +1,10 @@
 import dataclasses
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.database import APPLICATION_ID, SCHEMA_VERSION
+from tunesmith.tuning.database_file import APPLICATION_ID
+from tunesmith.tuning.migrations import SCHEMA_VERSION
 from tunesmith.tuning.record import Record, Status
 
 FIRST = Record(
@@ -55,10 +54,18 @@ def test_record_comes_back_as_it_was(database):
         run_secs=(),
         build_s=None,
         message="SIGSEGV",
+        key="k",
+        binary="b",
+        same_as="aaa1",
+        device="rpc:board",
+        threads=4,
+        calls=7,
+        cache="cold",
     )
-    database.add(FIRST)
-    database.add(failed)
-    assert database.records() == [FIRST, failed]
+    confirmed = other(id="ccc", confirmed_secs=(4.0, 6.0))
+    for record in (FIRST, failed, confirmed):
+        assert database.add(record) is record
+    assert database.records() == [FIRST, failed, confirmed] and confirmed.median_s == 5.0
     assert (FIRST.median_s, failed.median_s, failed.usable) == (2.0, None, False)
 
 
@@ -94,6 +101,66 @@ def test_get_takes_the_beginning_of_an_id(database):
     for wanted, message in (("a", "2 records have"), ("x", "no record has"), ("", "no record has")):
         with pytest.raises(ts.InputError, match=message):
             database.get(wanted)
+
+
+def test_a_candidate_has_one_record_and_the_first_stays(database):
+    first = database.add(other(id="first", key="k"))
+    assert first == other(id="first", key="k")
+    assert database.add(other(id="second", key="k", run_secs=(0.1,))) == first
+    assert database.records() == [first]
+
+
+def test_a_candidate_elsewhere_is_another_and_one_without_a_key_is_not_compared(database):
+    elsewhere = [
+        {"workload_hash": "w2"},
+        {"target": "t2"},
+        {"space": "sketch"},
+        {"machine_fingerprint": "there"},
+        {"device": "rpc:board"},
+        {"key": "other"},
+        {"key": None},
+        {"key": None},
+    ]
+    for n, changes in enumerate([{}, *elsewhere]):
+        record = other(**{"id": str(n), "key": "k", **changes})
+        assert database.add(record) is record
+    assert len(database.records()) == len(elsewhere) + 1
+
+
+def test_newer_shows_what_others_added_once(database):
+    with ts.Database(database.path) as theirs:
+        database.add(other(id="mine"))
+        found, last = database.newer("w1", "t1", 0)
+        assert [r.id for r in found] == ["mine"]
+        theirs.add(other(id="theirs"))
+        theirs.add(other(id="not here", target="t2"))
+        found, last = database.newer("w1", "t1", last)
+        assert [r.id for r in found] == ["theirs"]
+        assert database.newer("w1", "t1", last) == ([], last)
+
+
+def test_a_number_is_never_given_twice(database):
+    database.add(other(id="removed"))
+    _, last = database.newer("w1", "t1", 0)
+    with sqlite3.connect(database.path) as connection:
+        connection.execute("DELETE FROM records")
+    connection.close()
+    database.add(other(id="added"))
+    assert [r.id for r in database.newer("w1", "t1", last)[0]] == ["added"]
+
+
+def test_an_equal_binary_is_found_where_it_was_measured(database):
+    for record in (
+        other(id="copy", binary="b", same_as="measured"),
+        other(id="measured", binary="b"),
+        other(id="unknown"),
+    ):
+        database.add(record)
+    assert database.by_binary("w1", "t1", "b", "here").id == "measured"
+    for missing in (("w2", "t1", "b", "here"), ("w1", "t2", "b", "here"), ("w1", "t1", "c", "here")):
+        assert database.by_binary(*missing) is None
+    assert database.by_binary("w1", "t1", "b", "there") is None
+    assert database.by_binary("w1", "t1", "", "here") is None
 
 
 def test_workload_ir_is_stored_once(database):
@@ -142,42 +209,10 @@ def test_missing_database_and_folder_are_named(tmp_path):
         ts.Database(tmp_path)
 
 
-def test_locked_file_is_one_message(database, monkeypatch):
-    database._connection.execute("PRAGMA busy_timeout = 50")
-    holder = sqlite3.connect(database.path, isolation_level=None)
-    holder.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(ts.InputError, match=r"^the database .* cannot be used: database is locked; [^\n]*$"):
-        database.add(FIRST)
-    holder.execute("ROLLBACK")
-    database.add(FIRST)
-    assert len(database.records()) == 1
-
-
 def test_file_says_what_it_is(database):
     header = database.path.read_bytes()[:100]
     assert int.from_bytes(header[68:72], "big") == APPLICATION_ID
     assert int.from_bytes(header[60:64], "big") == SCHEMA_VERSION
-
-
-WRITER = """
-import dataclasses, sys
-import tunesmith as ts
-sys.path.insert(0, sys.argv[3])
-from test_database import FIRST
-database = ts.Database(sys.argv[1])
-for i in range(40):
-    database.add(dataclasses.replace(FIRST, id=f"{sys.argv[2]}-{i}"))
-"""
-
-
-def test_several_processes_write_at_once(tmp_path, request):
-    script = tmp_path / "writer.py"
-    script.write_text(WRITER)
-    here = str(request.path.parent)
-    command = [sys.executable, str(script), str(tmp_path / "t.db")]
-    writers = [subprocess.Popen([*command, str(n), here]) for n in range(3)]
-    assert [w.wait() for w in writers] == [0, 0, 0]
-    assert len(ts.Database(tmp_path / "t.db").records()) == 120
 
 
 def test_reading_executes_nothing(database):
