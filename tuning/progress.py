@@ -1,116 +1,100 @@
-"""Progress: what a tuning reports while it runs, and the lines it becomes on a terminal."""
+"""Progress: how a tuning's events look on a terminal, as a line for each trial or as a live bar."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
-from ..kernels.operator import Workload
-from .record import Record, Status
+from tqdm import tqdm
 
-_MESSAGE_WIDTH = 100
-_REASONS = {
-    "trials": "the number of trials",
-    "exhausted": "the end of the space",
-    "early_stopping": "early stopping",
-    "time_budget": "the time budget",
-    "interrupted": "Ctrl-C",
+from ..machine.errors import unknown_name
+from .events import Event, Progress, Started, TrialEnded, TuneResult, quiet
+from .wording import (
+    HEADING,
+    MESSAGE_WIDTH,
+    Failures,
+    clock,
+    duration,
+    started_lines,
+    summary_lines,
+    trial_line,
+)
+
+__all__ = [
+    "PROGRESS",
+    "Event",
+    "Progress",
+    "ProgressBar",
+    "ProgressLines",
+    "Started",
+    "TrialEnded",
+    "TuneResult",
+    "duration",
+    "progress_named",
+    "quiet",
+]
+
+PROGRESS: dict[str, str] = {
+    "auto": "a bar on a terminal, lines elsewhere",
+    "lines": "a line for each trial",
+    "bar": "a live bar",
+    "quiet": "nothing",
 }
+"""The ways to show progress, with a line for people."""
 
 
-@dataclass(frozen=True)
-class Started:
-    """A workload's tuning begins.
-
-    Parameters
-    ----------
-    workload : Workload
-        What is tuned.
-    space, strategy : str
-        Where candidates come from and how they are chosen.
-    points : int or None
-        Legal points of the space, where they can be counted.
-    trials, resumed : int
-        Trials wanted in all, and how many of them the database holds already.
-    """
-
-    workload: Workload
-    space: str
-    strategy: str
-    points: int | None
-    trials: int
-    resumed: int
-
-
-@dataclass(frozen=True)
-class TrialEnded:
-    """One trial ended and is in the database.
+def progress_named(name: str, stream: TextIO | None = None) -> Progress:
+    """Return one of the ways to show progress.
 
     Parameters
     ----------
-    number, trials : int
-        Which trial it was, and how many are wanted.
-    record : Record
-        Its outcome.
-    best_s : float or None
-        Seconds of the fastest right trial so far.
-    gflops : float or None
-        10^9 operations a second; None where there is no time.
-    roofline_fraction : float or None
-        The least time that the machine's peaks allow, divided by the time.
-    elapsed_s, eta_s : float
-        Seconds since the start, and until the end if the trials to come last as long as those before.
+    name : str
+        One of `PROGRESS`.
+    stream : text stream, optional
+        Where to; stderr by default.
+
+    Raises
+    ------
+    InputError
+        There is no such way.
     """
-
-    number: int
-    trials: int
-    record: Record
-    best_s: float | None
-    gflops: float | None
-    roofline_fraction: float | None
-    elapsed_s: float
-    eta_s: float
+    stream = stream or sys.stderr
+    if name == "auto":
+        name = "bar" if stream.isatty() and os.environ.get("TERM") != "dumb" else "lines"
+    if name not in PROGRESS:
+        raise unknown_name("way to show progress", name, PROGRESS)
+    return {"lines": ProgressLines(stream), "bar": ProgressBar(stream), "quiet": quiet}[name]
 
 
-@dataclass(frozen=True)
-class TuneResult:
-    """What the tuning of a workload came to: the last event, and what `tune` returns.
+class _Workloads:
+    """What is known about each workload of a call; their trials may come in turns."""
 
-    Parameters
-    ----------
-    workload : Workload
-        What was tuned.
-    best : Record or None
-        The record that `Database.best` returns from now on.
-    default : Record or None
-        The default schedule's record.
-    counts : mapping
-        How many trials of this session ended in which status.
-    trials : int
-        Trials of this space in the database.
-    stopped_by : str
-        ``trials``, ``exhausted``, ``early_stopping``, ``time_budget`` or ``interrupted``.
-    seconds : mapping
-        Where the time went: search, build, run, confirm, other.
-    """
+    def __init__(self) -> None:
+        self._started: dict[str, Started] = {}
+        self._failures: dict[str, Failures] = {}
 
-    workload: Workload
-    best: Record | None
-    default: Record | None
-    counts: dict[Status, int]
-    trials: int
-    stopped_by: str
-    seconds: dict[str, float]
+    def announced(self, event: Started | TuneResult) -> list[str]:
+        """Write how a workload begins or ends."""
+        key = event.workload.hash
+        if isinstance(event, Started):
+            self._started[key] = event
+            self._failures.pop(key, None)
+            return [f"{self.place(key)}{line}" for line in started_lines(event)]
+        return [f"{self.place(key)}{line}" for line in summary_lines(event, self.failures(key))]
 
+    def failures(self, key: str) -> Failures:
+        """Return the failed trials of a workload."""
+        return self._failures.setdefault(key, Failures())
 
-Event = Started | TrialEnded | TuneResult
-Progress = Callable[[Event], None]
+    def place(self, key: str) -> str:
+        """Say which of how many a workload is; nothing where it is the only one."""
+        event = self._started.get(key)
+        return f"{event.workload_number}/{event.workloads}  " if event and event.workloads > 1 else ""
 
 
 class ProgressLines:
-    """Write one aligned line a trial, and a summary at the end.
+    """Write one aligned line a trial, and a summary at the end of each workload.
 
     Parameters
     ----------
@@ -120,80 +104,87 @@ class ProgressLines:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
+        self._workloads = _Workloads()
+        self._heading_due = True
 
     def __call__(self, event: Event) -> None:
         """Write the lines of one event."""
-        if isinstance(event, Started):
-            lines = _started_lines(event)
-        elif isinstance(event, TrialEnded):
-            lines = [_trial_line(event)]
+        if isinstance(event, TrialEnded):
+            lines = self._trial(event)
         else:
-            lines = _ended_lines(event)
+            lines = self._workloads.announced(event)
+        self._heading_due = not isinstance(event, TrialEnded)
         print("\n".join(lines), file=self._stream, flush=True)
 
-
-def quiet(event: Event) -> None:
-    """Report nothing."""
-
-
-def _started_lines(event: Started) -> list[str]:
-    points = f", {event.points} points" if event.points is not None else ""
-    lines = [
-        f"tuning {event.workload.label} {event.workload.dtype}: space {event.space}{points}, "
-        f"strategy {event.strategy}, {event.trials} trials"
-    ]
-    if event.resumed:
-        lines.append(f"resumed: {event.resumed} of {event.trials} trials were already in the database")
-    lines.append(
-        f"{'trial':>9}  {'status':<14} {'time':>10}  {'GFLOP/s':>8}  {'roofline':>8}  {'best':>10}  "
-        f"{'elapsed':>7}  {'ETA':>7}"
-    )
-    return lines
+    def _trial(self, event: TrialEnded) -> list[str]:
+        key = event.record.workload_hash
+        self._workloads.failures(key).take(event.record)
+        place = self._workloads.place(key)
+        heading = [" " * len(place) + HEADING] if self._heading_due else []
+        return [*heading, place + trial_line(event)]
 
 
-def _trial_line(event: TrialEnded) -> str:
-    record = event.record
-    gflops = "" if event.gflops is None else f"{event.gflops:.1f}"
-    fraction = "" if event.roofline_fraction is None else f"{event.roofline_fraction:.1%}"
-    line = (
-        f"{event.number:>4}/{event.trials:<4}  {record.status.value:<14} {duration(record.median_s):>10}  "
-        f"{gflops:>8}  {fraction:>8}  {duration(event.best_s):>10}  "
-        f"{_clock(event.elapsed_s):>7}  {_clock(event.eta_s):>7}"
-    )
-    note = "" if record.status is Status.OK else record.message
-    return f"{line}  {note[:_MESSAGE_WIDTH]}".rstrip()
+class ProgressBar:
+    """Keep one bar over all workloads; the first failure of each kind and the summaries stay above it.
 
+    Parameters
+    ----------
+    stream : text stream, optional
+        Where to; stderr by default.
+    """
 
-def _ended_lines(event: TuneResult) -> list[str]:
-    counts = ", ".join(f"{n} {status.value}" for status, n in event.counts.items() if n) or "no new trials"
-    times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in event.seconds.items())
-    return [_best_line(event), f"ended by {_REASONS[event.stopped_by]}; {counts}; {times}"]
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._workloads = _Workloads()
+        # Of each workload: trials there are, trials wanted.
+        self._counts: dict[str, tuple[int, int]] = {}
+        self._bar: tqdm[Any] | None = None
 
+    def __call__(self, event: Event) -> None:
+        """Move the bar, and write above it what stays."""
+        if isinstance(event, Started):
+            self._write(self._workloads.announced(event))
+            self._counts[event.workload.hash] = (event.resumed, event.trials)
+        elif isinstance(event, TrialEnded):
+            self._trial(event)
+        else:
+            self._close()
+            self._write(self._workloads.announced(event))
 
-def _best_line(event: TuneResult) -> str:
-    best, default = event.best, event.default
-    if best is None or best.median_s is None:
-        return "no candidate ran and was right; the default schedule will be used"
-    point = "" if best.knobs is None else " " + " ".join(f"{k}={v}" for k, v in best.knobs.items())
-    line = f"best {duration(best.median_s)}: {best.space}{point} (record {best.id})"
-    if default is None or default.median_s is None:
-        return line
-    if best.id == default.id:
-        return f"{line}, the default schedule: nothing faster was found"
-    gain = default.median_s / best.median_s
-    return f"{line}, {gain:.2f}x as fast as the default ({duration(default.median_s)})"
+    def _trial(self, event: TrialEnded) -> None:
+        record = event.record
+        failures = self._workloads.failures(record.workload_hash)
+        if failures.take(record):
+            self._write([f"{record.status}: {record.message[:MESSAGE_WIDTH]}"])
+        self._counts[record.workload_hash] = (event.number, event.trials)
+        done, wanted = (sum(counts) for counts in zip(*self._counts.values(), strict=True))
+        failed = f", {failures.count} failed" if failures.count else ""
+        bar = self._opened()
+        bar.total, bar.n = wanted, min(done, wanted)
+        bar.set_description_str(
+            f"{self._workloads.place(record.workload_hash)}{record.operator}", refresh=False
+        )
+        bar.set_postfix_str(
+            f"best {duration(event.best_s)}{failed}, {clock(event.elapsed_s)}, ETA {clock(event.eta_s)}",
+            refresh=False,
+        )
+        bar.refresh()
 
+    def _opened(self) -> tqdm[Any]:
+        if self._bar is None:
+            self._bar = tqdm(
+                file=self._stream,
+                leave=False,
+                dynamic_ncols=True,
+                bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
+            )
+        return self._bar
 
-def duration(seconds: float | None) -> str:
-    """Write seconds in the unit that suits them."""
-    if seconds is None:
-        return "-"
-    for unit, factor in (("s", 1.0), ("ms", 1e3)):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.4g} {unit}"
-    return f"{seconds * 1e6:.4g} us"
+    def _close(self) -> None:
+        """Take the bar away; the next trial brings it back."""
+        if self._bar is not None:
+            self._bar.close()
+        self._bar = None
 
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02}"
+    def _write(self, lines: list[str]) -> None:
+        tqdm.write("\n".join(lines), file=self._stream)

@@ -79,8 +79,9 @@ def test_events_tell_the_whole_story(tuned):
 def test_progress_lines_are_aligned(tuned):
     _, _, events = tuned
     stream = io.StringIO()
+    show = ProgressLines(stream)
     for event in events:
-        ProgressLines(stream)(event)
+        show(event)
     lines = stream.getvalue().splitlines()
     assert "15 points" in lines[0] and lines[1].split() == [
         "trial",
