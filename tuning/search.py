@@ -13,7 +13,7 @@ from ..schedules.space import KnobSpace
 from .candidate import Candidate, knob_candidate, knob_key
 from .compilation import SKETCH
 from .record import Record
-from .strategies import COST_MODELS, KNOB_STRATEGIES, SKETCH_STRATEGIES, STRATEGIES, Strategy
+from .strategies import ALIASES, COST_MODELS, KNOB_STRATEGIES, SKETCH_STRATEGIES, STRATEGIES, Strategy
 
 SKETCH_ALIAS = "ansor"
 """What Ansor's users call the sketch space."""
@@ -117,6 +117,7 @@ def strategy_name(search: Search, wanted: str | None, cost_model: str | None) ->
     """
     fitting = list(KNOB_STRATEGIES if search.knobs is not None else SKETCH_STRATEGIES)
     name = wanted or ("xgb" if search.knobs is not None else "evolutionary")
+    name = ALIASES.get(name, name)
     if name not in STRATEGIES:
         raise unknown_name("strategy", name, STRATEGIES)
     if name not in fitting:
@@ -138,5 +139,5 @@ def make_strategy(
 ) -> Strategy:
     """Make the strategy of a checked name."""
     if search.knobs is not None:
-        return KNOB_STRATEGIES[name](search.knobs, seed)
+        return KNOB_STRATEGIES[name](search.knobs, seed, workload.shape)
     return SKETCH_STRATEGIES[name](workload.func, target, seed, cost_model or "xgb")
