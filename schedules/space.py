@@ -28,11 +28,21 @@ class Knob:
         The candidates, in ascending order.
     meaning : str
         One line for people, with the unit.
+
+    Raises
+    ------
+    InputError
+        There are no values.
     """
 
     name: str
     values: tuple[int, ...]
     meaning: str
+
+    def __post_init__(self) -> None:
+        """Refuse a knob that has nothing to choose from."""
+        if not self.values:
+            raise InputError(f"a knob needs at least one value: Knob({self.name!r}, {self.values!r}, ...)")
 
 
 @dataclass(frozen=True)
@@ -76,8 +86,26 @@ class KnobSpace:
 
     @cached_property
     def points(self) -> tuple[dict[str, int], ...]:
-        """Every legal point, in the order of the knobs' values."""
-        return tuple(p for p in self._combinations() if self.allows(p))
+        """Every legal point, in the order of the knobs' values.
+
+        Raises
+        ------
+        InputError
+            There is none; the message says how many combinations each constraint excludes.
+        """
+        found = tuple(p for p in self._combinations() if self.allows(p))
+        if not found:
+            raise InputError(
+                f"no combination of the knobs' values keeps the rules. Of {self.combinations}, "
+                f"{self._exclusions()}; give the knobs other values or loosen a rule"
+            )
+        return found
+
+    def _exclusions(self) -> str:
+        """Say how many combinations each constraint excludes by itself, the strictest first."""
+        excluded = {c.rule: sum(not c.holds(p) for p in self._combinations()) for c in self.constraints}
+        strictest = sorted(excluded.items(), key=lambda entry: -entry[1])
+        return ", ".join(f"{rule!r} excludes {count}" for rule, count in strictest if count)
 
     def __len__(self) -> int:
         """Count the legal points."""

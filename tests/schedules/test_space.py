@@ -37,6 +37,23 @@ def test_points_are_the_combinations_that_keep_the_constraints():
     assert SPACE.default in SPACE.points
 
 
+def test_a_knob_without_values_is_refused():
+    with pytest.raises(ts.InputError, match=r"a knob needs at least one value: Knob\('rows', \(\), \.\.\.\)"):
+        Knob("rows", (), "rows")
+
+
+def test_a_space_without_points_names_the_constraints_that_exclude_them():
+    narrow = Constraint("rows * columns is at most 8", lambda k: k["rows"] * k["columns"] <= 8)
+    odd = Constraint("columns is odd", lambda k: k["columns"] % 2)
+    space = KnobSpace(SPACE.knobs, (*SPACE.constraints, narrow, odd), SPACE.default)
+    with pytest.raises(ts.InputError, match=r"^[^\n]*$") as caught:
+        len(space)
+    assert (
+        "Of 6, 'columns is odd' excludes 6, 'rows * columns is at most 8' excludes 5, "
+        "'rows * columns is at most 32' excludes 1; give"
+    ) in str(caught.value)
+
+
 def test_knobs_left_out_have_their_default():
     assert SPACE.check({}) == SPACE.default
     assert SPACE.check({"rows": 1}) == {"rows": 1, "columns": 16}
