@@ -1,7 +1,9 @@
 """Workloads and rules that tests tune: small, and faulty in every way a candidate can be."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,12 @@ S = (SIZE, SIZE)
 @pytest.fixture(scope="session")
 def small() -> Workload:
     return ts.workload("matmul", m=SIZE, n=SIZE, k=SIZE)
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Path:
+    """Return a copy of the frozen database (data/README.md): seven records of a matmul of 16."""
+    return Path(shutil.copy(Path(__file__).parent / "data" / "records_v1.db", tmp_path / "frozen.db"))
 
 
 def space_of(**values: tuple[int, ...]) -> KnobSpace:
