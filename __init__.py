@@ -36,6 +36,7 @@ _PUBLIC: dict[str, str] = {
     "Database": "tuning.database",
     "Record": "tuning.record",
     "tune": "tuning.tuner",
+    "Timing": "tuning.measurement",
     "verify": "tuning.proof",
     "bench": "tuning.bench",
     "compile": "tuning.compilation",

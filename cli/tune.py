@@ -67,10 +67,9 @@ _RESULT_COLUMNS = [
 @click.option("--cost-model", type=click.Choice(["xgb", "random"]), help="For evolutionary.  [default: xgb]")
 @click.option(
     "--trials",
-    default=64,
-    show_default=True,
+    type=int,
     metavar="N",
-    help="Candidates to measure for each workload, those already in the database included.",
+    help="Candidates to measure in all, those already in the database included.  [default: 64 a workload]",
 )
 @click.option("--time-budget", type=Duration(), metavar="TIME", help="Stop after 90s, 10m or 1h30m in all.")
 @click.option("--early-stopping", type=int, metavar="N", help="Stop after N trials without a faster one.")
@@ -116,6 +115,9 @@ def tune(
     input_shapes: str | None,
     target: str,
     as_json: bool,
+    number: int,
+    repeat: int,
+    min_repeat_ms: float,
     **options: Any,
 ) -> int:
     """Search for the fastest right schedule of an operator or of a model's functions.
@@ -124,8 +126,10 @@ def tune(
     stopped, and Ctrl-C ends it with the best so far. Exit status 1 if no candidate ran and was right.
     """
     from ..tuning.database import Database
+    from ..tuning.measurement import Timing
     from ..tuning.tuner import tune as search
 
+    timing = Timing(number, repeat, min_repeat_ms)
     compile_for = runnable_target(target)
     if tasks == "list":
         _print_tasks(_functions(subject, shapes, dtype, input_shapes, compile_for), as_json)
@@ -138,7 +142,7 @@ def tune(
         else:
             require_only("an operator", tasks=tasks, input_shapes=input_shapes)
             workloads = several_workloads(subject, shapes, dtype)
-        results = search(workloads, target=compile_for, database=database, **options)
+        results = search(workloads, target=compile_for, database=database, timing=timing, **options)
     print_rows([_row(result) for result in results], _RESULT_COLUMNS, as_json)
     if any(result.stopped_by == "interrupted" for result in results):
         print_notice("interrupted: what was measured is in the database; the same command goes on")

@@ -1,4 +1,4 @@
-"""The builder: compiles candidates in several worker processes, each with a timeout."""
+"""The builder: a worker that compiles candidates, each with a timeout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 
 import cloudpickle
 
@@ -19,44 +19,42 @@ from .worker import Worker, WorkerCrash, WorkerError, WorkerTimeout
 
 
 class Builder:
-    """Workers that compile side by side.
+    """A worker that compiles one candidate at a time.
 
     Parameters
     ----------
     timeout_s : float
-        The longest that one candidate may take.
-    workers : sequence of Worker
+        The longest that one candidate may take; time in which the worker is held does not count.
+    worker : Worker
         Who compiles.
     """
 
-    def __init__(self, timeout_s: float, workers: Sequence[Worker]) -> None:
+    def __init__(self, timeout_s: float, worker: Worker) -> None:
         self.timeout_s = timeout_s
-        self._workers = workers
+        self.deadline = float("inf")
+        self._worker = worker
+        self._held_at = 0.0
 
-    def build(self, jobs: Sequence[BuildJob]) -> list[Built]:
-        """Build candidates in parallel; the results are in the order of the jobs."""
-        results: dict[int, Built] = {}
-        waiting = deque(enumerate(jobs))
-        idle = deque(self._workers)
-        busy: dict[Worker, tuple[int, float]] = {}
-        while waiting or busy:
-            while waiting and idle:
-                index, job = waiting.popleft()
-                worker = idle.popleft()
-                worker.send(build_candidate, job)
-                busy[worker] = (index, time.monotonic() + self.timeout_s)
-            first_deadline = min(deadline for _, deadline in busy.values())
-            ready = wait([w.connection for w in busy], max(0.0, first_deadline - time.monotonic()))
-            for worker, (index, deadline) in list(busy.items()):
-                if worker.connection in ready or time.monotonic() >= deadline:
-                    results[index] = self._result(worker)
-                    del busy[worker]
-                    idle.append(worker)
-        return [results[i] for i in range(len(jobs))]
+    @property
+    def connection(self) -> Connection:
+        """Becomes readable when `result` has something to return."""
+        return self._worker.connection
 
-    def _result(self, worker: Worker) -> Built:
+    def start(self, job: BuildJob) -> None:
+        """Have a candidate built."""
+        self._worker.send(build_candidate, job)
+        self.deadline = time.monotonic() + self.timeout_s
+
+    def restart(self) -> None:
+        """End what the worker does, and put a fresh process in its place."""
+        self._worker.restart()
+
+    def result(self) -> Built | None:
+        """Return what became of the build; None while it goes on."""
+        if time.monotonic() < self.deadline and not self.connection.poll():
+            return None
         try:
-            built: Built = worker.receive(0.0)
+            built: Built = self._worker.receive(0.0)
             return built
         except WorkerTimeout:
             return Built(Status.BUILD_TIMEOUT, f"not built within {self.timeout_s:g} s")
@@ -64,6 +62,35 @@ class Builder:
             return Built(Status.BUILD_ERROR, f"the compiler crashed: {error}")
         except WorkerError as error:
             return Built(Status.BUILD_ERROR, str(error))
+
+    def hold(self) -> None:
+        """Stop the worker where it is."""
+        self._held_at = time.monotonic()
+        self._worker.hold()
+
+    def let_go(self) -> None:
+        """Let the worker go on."""
+        self._worker.let_go()
+        self.deadline += time.monotonic() - self._held_at
+
+
+def build_all(builders: Sequence[Builder], jobs: Sequence[BuildJob]) -> list[Built]:
+    """Build candidates side by side; the results are in the order of the jobs."""
+    results: dict[int, Built] = {}
+    waiting, idle = deque(enumerate(jobs)), deque(builders)
+    busy: dict[Builder, int] = {}
+    while waiting or busy:
+        while waiting and idle:
+            index, job = waiting.popleft()
+            busy[idle[0]] = index
+            idle.popleft().start(job)
+        left = min(builder.deadline for builder in busy) - time.monotonic()
+        wait([builder.connection for builder in busy], max(0.0, left))
+        for builder in list(busy):
+            if (built := builder.result()) is not None:
+                results[busy.pop(builder)] = built
+                idle.append(builder)
+    return [results[i] for i in range(len(jobs))]
 
 
 def portable_rule(rule: ScheduleRule) -> str | bytes:

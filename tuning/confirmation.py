@@ -16,6 +16,8 @@ from .record import Record, Status
 from .workbench import Workbench
 
 _ROUNDS = 9
+FINALISTS = 3
+"""How many of a search's best take part."""
 # A finalist that is not faster than this part of the default's time does not take its place.
 _CLEARLY = 0.99
 

@@ -2,45 +2,70 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from .record import Status
-from .tasks import CompareJob, Ran, RunJob, compare_candidates, run_candidate
+from .tasks import CompareJob, Ran, RunJob, check_candidate, compare_candidates, time_candidate
 from .worker import Worker, WorkerCrash, WorkerError, WorkerTimeout
+
+LOCAL = "local"
+"""The device of records that were measured on the machine itself."""
 
 
 class Runner:
-    """A worker that runs candidates one after another.
+    """A worker that checks and times candidates one after another, on this machine.
 
     Parameters
     ----------
     timeout_s : float
-        The longest that running, checking and timing one candidate may take.
+        The longest that checking one candidate may take, and that timing it may take.
     worker : Worker
-        Who runs them.
+        Who does it.
     """
+
+    device = LOCAL
 
     def __init__(self, timeout_s: float, worker: Worker) -> None:
         self.timeout_s = timeout_s
+        self.deadline = float("inf")
         self._worker = worker
 
-    def run(self, job: RunJob) -> Ran:
-        """Run one candidate; a hang or a crash ends its process and is told in the status."""
-        try:
-            with device_lock():
-                ran: Ran = self._worker.call(run_candidate, job, self.timeout_s)
-            return ran
-        except WorkerTimeout:
-            return Ran(Status.RUN_TIMEOUT, f"not finished within {self.timeout_s:g} s")
-        except WorkerCrash as error:
-            return Ran(Status.CRASHED, str(error))
-        except WorkerError as error:
-            return Ran(Status.RUN_ERROR, str(error))
+    @property
+    def connection(self) -> Connection:
+        """Becomes readable when `result` has something to return."""
+        return self._worker.connection
+
+    def start_check(self, job: RunJob) -> None:
+        """Have a candidate run on its test cases."""
+        self._worker.send(check_candidate, job)
+        self.deadline = time.monotonic() + self.timeout_s
+
+    def restart(self) -> None:
+        """End what the worker does, and put a fresh process in its place."""
+        self._worker.restart()
+
+    def result(self) -> Ran | None:
+        """Return what became of the check, hangs and crashes included; None while it goes on."""
+        left = self.deadline - time.monotonic()
+        if left > 0 and not self.connection.poll():
+            return None
+        return self._received(0.0)
+
+    def time(self, job: RunJob, checked: Ran) -> Ran:
+        """Time a candidate that was right, and return the outcome of both."""
+        with device_lock():
+            self._worker.send(time_candidate, job)
+            ran = self._received(self.timeout_s)
+        error = checked.max_error if ran.status is Status.OK else ran.max_error
+        return dataclasses.replace(ran, max_error=error)
 
     def compare(self, job: CompareJob) -> list[list[float]] | None:
         """Measure finalists against each other in a fresh process; None where one of them takes it down."""
@@ -53,6 +78,17 @@ class Runner:
             return found
         except (WorkerTimeout, WorkerCrash, WorkerError):
             return None
+
+    def _received(self, timeout_s: float) -> Ran:
+        try:
+            ran: Ran = self._worker.receive(timeout_s)
+            return ran
+        except WorkerTimeout:
+            return Ran(Status.RUN_TIMEOUT, f"not finished within {self.timeout_s:g} s")
+        except WorkerCrash as error:
+            return Ran(Status.CRASHED, str(error))
+        except WorkerError as error:
+            return Ran(Status.RUN_ERROR, str(error))
 
 
 @contextmanager

@@ -1,56 +1,68 @@
-"""One workload's tuning: ask, build, run, verify, record, tell; and the comparison at the end."""
+"""One workload's tuning: ask, build, check, time, record, tell; and the comparison at the end.
+
+Candidates are asked for ahead, so that builders always have work; what the strategy is told, and when it is
+asked, depends on the order of its own candidates alone: equal seeds and equal times give equal searches.
+"""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import tvm
 
 from ..kernels.operator import Workload
-from ..machine.facts import machine_fingerprint
 from ..machine.peaks import measured_peaks
 from ..machine.target import target_text
-from ..schedules.rule import ScheduleRule
+from .budget import Standing
 from .candidate import Candidate
-from .cases import prepare_cases
-from .confirmation import confirm, trial_seconds
+from .cases import Cases, prepare_cases
+from .confirmation import FINALISTS, confirm
 from .database import Database
+from .events import Progress, Started, TrialEnded, TuneResult, quiet
+from .experience import experiences
+from .ledger import Ledger
 from .measurement import Timing
-from .progress import Progress, Started, TrialEnded, TuneResult, quiet
-from .record import Record, Status
+from .pace import Pace
+from .pipeline import Conditions, Pipeline, Trial
+from .record import Record
 from .runner import device_lock
 from .search import Search, make_strategy
-from .tasks import Built, Ran
+from .strategies.strategy import AHEAD, LearnsFromOthers
 from .trial import TrialOrigin
 from .workbench import Workbench
 
-# How many of a search's best take part in the comparison at the end.
-_FINALISTS = 3
+# A workload of whose trials not one was right after so many is given up: its time is others' time.
+DEAD_END_TRIALS = 32
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a tuning was asked for; see `tune`."""
+    """What a tuning was asked for; see `tune`. ``trials`` is None where several workloads share them."""
 
     target: Any
-    trials: int
+    trials: int | None
     strategy: str
     cost_model: str | None
     seed: int
     early_stopping: int | None
+    roofline: float | None
     deadline: float
     timing: Timing
     give_up_factor: float
+    transfer: bool
     progress: Progress
+    number: int
+    of: int
 
 
 class Session:
-    """The tuning of one workload.
+    """The tuning of one workload, a number of trials at a time.
 
     Parameters
     ----------
@@ -69,168 +81,227 @@ class Session:
     def __init__(
         self, workload: Workload, search: Search, database: Database, bench: Workbench, options: Options
     ) -> None:
-        self._workload, self._search, self._database = workload, search, database
-        self._bench, self._options = bench, options
+        self.workload = workload
+        self._search, self._bench, self._options = search, bench, options
+        self._database = database
         self._target = target_text(options.target)
-        self._func_ir = tvm.ir.save_json(workload.func)
         self._start = time.monotonic()
-        self._seconds = dict.fromkeys(("search", "build", "run", "confirm"), 0.0)
-        self._counts: Counter[Status] = Counter()
-        self._records: list[Record] = []
-        self._default: Record | None = None
-        self._best: Record | None = None
-        self._new = 0
-        self._without_gain = 0
+        self._seconds = dict.fromkeys(("search", "confirm"), 0.0)
+        self._pace = Pace(self._start, options.deadline)
+        self._flight: deque[Trial] = deque()
+        self._ended: dict[int, Record] = {}
+        self._exhausted = False
+        self._begun, self._goal = False, 0
+        self._pipeline: Pipeline = bench.pipeline()
+        self.stopped_by: str | None = None
+        self.ledger = Ledger(search, database, workload.hash, self._target)
 
-    def run(self) -> TuneResult:
-        """Search until something says stop, then let the best prove itself against the default."""
-        try:
-            self._prepare()
-            stopped_by = self._search_on()
-            with self._timed("confirm"):
-                self._confirm()
-        except KeyboardInterrupt:
-            stopped_by = "interrupted"
-        return self._result(stopped_by)
+    @property
+    def trials(self) -> int:
+        """Trials of this space, those of earlier sessions included."""
+        return len(self.ledger.records)
 
-    def _prepare(self) -> None:
-        """Take up what the database holds, and make the test cases."""
-        found = self._database.records(self._workload.hash, self._target)
-        self._records = [r for r in found if r.space == self._search.name]
-        self._default = next((r for r in found if self._search.is_default(r) and r.usable), None)
-        for record in found:
-            if self._is_faster(record):
-                self._best = record
-        points = None if self._search.knobs is None else len(self._search.knobs)
-        options = self._options
+    @property
+    def _wanted(self) -> int:
+        """How many trials there will be at the end of this turn, or in all."""
+        return max(self.trials, self._goal) if self._options.trials is None else self._options.trials
+
+    @property
+    def roofline_s(self) -> float:
+        """The least seconds that the machine's peaks allow."""
+        # Where no peaks are kept yet they are measured now: between two trials, never during one.
+        with device_lock():
+            peaks = measured_peaks()
+        return peaks.seconds(self.workload.flops, self.workload.bytes_moved, self.workload.dtype)
+
+    def standing(self, weight: float) -> Standing:
+        """Say how far it has come, for the budget."""
+        ledger = self.ledger
+        return Standing(weight, self.trials, ledger.best_after, self.roofline_s if ledger.best_after else 0.0)
+
+    def _begin(self) -> None:
+        """Make the strategy and the test cases; the rest of the time belongs to trials."""
+        search, options, workload = self._search, self._options, self.workload
+        with self._timed("search"):
+            self._strategy = make_strategy(
+                search, options.strategy, workload, options.target, options.seed, options.cost_model
+            )
+            others = experiences(self._database, workload, self._target, search.name)
+            if not (options.transfer and isinstance(self._strategy, LearnsFromOthers)):
+                others = []
+            elif others:
+                self._strategy.learn_from(others)
+            for record in self.ledger.records:
+                self._strategy.tell(search.candidate(record), record)
+        func_ir = tvm.ir.save_json(workload.func)
+        self._origin = TrialOrigin(
+            workload, func_ir, self._target, options.strategy, options.seed, options.timing
+        )
+        self._conditions = Conditions(self._cases, options.timing, self._limits, self.ledger.of_binary)
+        self._announce(len(others))
+
+    @cached_property
+    def _cases(self) -> Cases:
+        return prepare_cases(self.workload, f"{self._bench.folder}/{self.workload.hash}")
+
+    def _announce(self, transferred: int = 0) -> None:
+        options, knobs = self._options, self._search.knobs
         options.progress(
             Started(
-                self._workload,
+                self.workload,
                 self._search.name,
                 options.strategy,
-                points,
-                options.trials,
-                min(len(self._records), options.trials),
+                None if knobs is None else len(knobs),
+                self._wanted,
+                min(self.trials, self._wanted),
+                transferred,
+                options.number,
+                options.of,
             )
         )
-        self._cases = prepare_cases(self._workload, f"{self._bench.folder}/{self._workload.hash}")
 
-    def _search_on(self) -> str:
-        """Measure the default first, then what the strategy asks for; say what ended it."""
-        search, options = self._search, self._options
-        with self._timed("search"):
-            strategy = make_strategy(
-                search, options.strategy, self._workload, options.target, options.seed, options.cost_model
-            )
-            for record in self._records:
-                strategy.tell(search.candidate(record), record)
-        if self._default is None and not any(search.is_default(r) for r in self._records):
-            self._default = self._trials([search.default], search.default_rule, search.default_rule.name)[0]
-            if search.knobs is not None:
-                strategy.tell(search.default, self._default)
-        while (reason := self._stop_reason()) is None:
+    def advance(self, trials: int, until: float) -> None:
+        """Try up to so many candidates more, and no further one from a point in time on.
+
+        ``stopped_by`` says when no further turn makes sense.
+        """
+        self._goal = self.trials + trials
+        if not self._begun:
+            self._begin()
+            self._begun = True
+        if not self.ledger.tried_default:
+            self._submit(self._search.default, default=True)
+        self._ask_ahead()
+        while self._flight and self._goes_on(until):
+            trial = self._pipeline.next_ended(self._conditions)
+            self._ended[id(trial)] = record = self.ledger.add(self._origin.record(trial))
+            self._report(record)
+            while self._flight and id(self._flight[0]) in self._ended:
+                self._tell(self._flight.popleft())
+                self._ask_ahead()
+        if self._flight:
+            self._pipeline.discard()
+            self._flight.clear()
+        self.stopped_by = self._stop_reason() or ("exhausted" if self._exhausted else None)
+
+    def _goes_on(self, until: float) -> bool:
+        """Tell whether to wait for what is on its way: for the default always, so that there is an answer."""
+        if self._flight[0].candidate is self._search.default:
+            return True
+        return self._stop_reason() is None and time.monotonic() < until
+
+    def finish(self, stopped_by: str) -> TuneResult:
+        """Let the best prove itself against the default, and report."""
+        if not self._begun:
+            self._announce()
+        if stopped_by == "interrupted":
+            self._pipeline.discard()
+        else:
+            with self._timed("confirm"):
+                self._confirm()
+        return self._result(stopped_by)
+
+    def _ask_ahead(self) -> None:
+        """Ask for candidates while few are on their way; always after one answer, never after several."""
+        chunk = min(self._strategy.batch, AHEAD // 2)
+        while not self._exhausted and len(self._flight) <= AHEAD - chunk:
+            wanted = min(chunk, self._goal - self.trials - len(self._flight))
+            if wanted <= 0:
+                return
             with self._timed("search"):
-                candidates = strategy.ask(min(strategy.batch, options.trials - len(self._records)))
+                self._learn_what_others_measured()
+                candidates = self._strategy.ask(wanted)
             if not candidates:
-                return "exhausted"
-            records = self._trials(candidates, search.rule, search.name)
+                # While some are unanswered, the strategy may be waiting for them.
+                self._exhausted = not self._flight
+                return
+            for candidate in candidates:
+                self._submit(candidate)
+
+    def _submit(self, candidate: Candidate, default: bool = False) -> None:
+        search = self._search
+        known = self.ledger.of_candidate(candidate)
+        if known is not None and not default:
+            self._strategy.tell(candidate, known)
+            return
+        if not default and any(trial.candidate.key == candidate.key for trial in self._flight):
+            return
+        rule, space = (
+            (search.default_rule, search.default_rule.name) if default else (search.rule, search.name)
+        )
+        job = self._bench.job(self._origin.workload_ir, self._target, rule, candidate.knobs, candidate.trace)
+        trial = Trial(candidate, space, job)
+        self._flight.append(trial)
+        self._pipeline.submit(trial)
+
+    def _learn_what_others_measured(self) -> None:
+        """Take up records that other processes have added meanwhile: their candidates need no trial here."""
+        for record in self.ledger.take_up():
+            self._strategy.tell(self._search.candidate(record), record)
+
+    def _tell(self, trial: Trial) -> None:
+        record = self._ended.pop(id(trial))
+        if trial.space == self._search.name:
             with self._timed("search"):
-                for candidate, record in zip(candidates, records, strict=False):
-                    strategy.tell(candidate, record)
-        return reason
+                self._strategy.tell(trial.candidate, record)
 
     def _stop_reason(self) -> str | None:
-        if len(self._records) >= self._options.trials:
-            return "trials"
-        if time.monotonic() >= self._options.deadline:
+        options, ledger = self._options, self.ledger
+        if time.monotonic() >= options.deadline:
             return "time_budget"
-        if self._options.early_stopping is not None and self._without_gain >= self._options.early_stopping:
+        if options.early_stopping is not None and ledger.without_gain >= options.early_stopping:
             return "early_stopping"
+        if options.roofline is not None and self.roofline_s / ledger.best_s >= options.roofline:
+            return "roofline"
+        if ledger.best is None and self.trials >= DEAD_END_TRIALS:
+            return "dead_end"
         return None
 
-    def _trials(self, candidates: Sequence[Candidate], rule: ScheduleRule | None, space: str) -> list[Record]:
-        """Build candidates side by side, then run them one after another; each ends in a record."""
-        bench, records = self._bench, list[Record]()
-        origin = TrialOrigin(
-            self._workload, self._func_ir, self._target, space, self._options.strategy, self._options.seed
-        )
-        with self._timed("build"):
-            jobs = [bench.job(self._func_ir, self._target, rule, c.knobs, c.trace) for c in candidates]
-            every_built = bench.build(jobs)
-        for candidate, built in zip(candidates, every_built, strict=True):
-            if records and self._stop_reason() is not None:
-                break
-            with self._timed("run"):
-                ran = self._run(built)
-            record = origin.record(candidate, built, ran)
-            self._database.add(record)
-            records.append(record)
-            self._take(record)
-        return records
-
-    def _run(self, built: Built) -> Ran:
-        give_up_s = self._options.give_up_factor * trial_seconds(self._best) if self._best else float("inf")
-        return self._bench.run(built, self._cases, self._options.timing, give_up_s)
-
-    def _take(self, record: Record) -> None:
-        """Count a trial and report it."""
-        self._new += 1
-        self._without_gain += 1
-        if self._is_faster(record):
-            self._best, self._without_gain = record, 0
-        self._counts[record.status] += 1
-        if record.space == self._search.name:
-            self._records.append(record)
-        else:
-            self._default = record
-        self._report(record)
+    def _limits(self) -> tuple[float, float]:
+        """Return the seconds above which a candidate is given up, and those of the best so far."""
+        return self._options.give_up_factor * self.ledger.best_s, self.ledger.best_s
 
     def _report(self, record: Record) -> None:
-        options, workload = self._options, self._workload
-        elapsed = time.monotonic() - self._start
-        left = max(0, options.trials - len(self._records))
+        options, workload = self._options, self.workload
+        now = time.monotonic()
+        self._pace.trial_ended(now)
         gflops = fraction = None
         if record.median_s is not None and options.progress is not quiet:
             gflops = workload.flops / record.median_s / 1e9
-            # After the first trial and never during one: where no peaks are kept yet they are measured now.
-            with device_lock():
-                peaks = measured_peaks()
-            fraction = peaks.seconds(workload.flops, workload.bytes_moved, workload.dtype) / record.median_s
+            fraction = self.roofline_s / record.median_s
         options.progress(
             TrialEnded(
-                number=len(self._records),
-                trials=options.trials,
+                number=self.trials,
+                trials=self._wanted,
                 record=record,
-                best_s=trial_seconds(self._best) if self._best else None,
+                best_s=self.ledger.best_s if self.ledger.best else None,
                 gflops=gflops,
                 roofline_fraction=fraction,
-                elapsed_s=elapsed,
-                eta_s=elapsed / self._new * left,
+                elapsed_s=now - self._start,
+                eta_s=self._pace.eta_s(max(0, self._wanted - self.trials)),
             )
         )
 
-    def _is_faster(self, record: Record) -> bool:
-        """Tell whether a record is the best so far; those of other machines do not compare."""
-        here = record.usable and record.machine_fingerprint == machine_fingerprint()
-        return here and (self._best is None or trial_seconds(record) < trial_seconds(self._best))
-
     def _confirm(self) -> None:
         """Let the best prove itself against the default, unless nothing has changed since it last did."""
-        answer = self._database.best(self._workload.hash, self._target)
-        if self._new or answer is None or not answer.confirmed_secs:
-            fastest = sorted((r for r in self._records if r.usable), key=trial_seconds)[:_FINALISTS]
-            known = [r for r in (self._default, answer) if r is not None and r.usable]
-            confirm([*known, *fastest], self._database, self._bench, self._cases, self._options.timing)
+        ledger, answer = self.ledger, self._database.best(self.workload.hash, self._target)
+        if ledger.counts or answer is None or not answer.confirmed_secs:
+            known = [r for r in (ledger.default, answer) if r is not None and r.usable]
+            finalists = [*known, *ledger.fastest(FINALISTS)]
+            if finalists:
+                confirm(finalists, self._database, self._bench, self._cases, self._options.timing)
 
     def _result(self, stopped_by: str) -> TuneResult:
-        seconds = {**self._seconds}
+        confirm_s = self._seconds["confirm"]
+        seconds = {"search": self._seconds["search"], **self._pipeline.seconds, "confirm": confirm_s}
+        default = self.ledger.default
         seconds["other"] = time.monotonic() - self._start - sum(seconds.values())
         result = TuneResult(
-            workload=self._workload,
-            best=self._database.best(self._workload.hash, self._target),
-            default=self._database.get(self._default.id) if self._default else None,
-            counts=dict(self._counts),
-            trials=len(self._records),
+            workload=self.workload,
+            best=self._database.best(self.workload.hash, self._target),
+            default=self._database.get(default.id) if default else None,
+            counts=dict(self.ledger.counts),
+            trials=self.trials,
             stopped_by=stopped_by,
             seconds=seconds,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,12 +17,13 @@ from ..machine.target import as_target
 from ..schedules.rule import ScheduleRule
 from .cases import Cases, loaded_cases
 from .compilation import last_line, replay_trace, trace_text
-from .library import LoadedKernel, export_kernel
+from .library import LoadedKernel, export_kernel, library_hash
 from .measurement import Timing, measure, seconds_of, warm_seconds
 from .record import Status
 
-# A first estimate shorter than this is taken again before a candidate is given up: it was a cold run.
-_COLD_RUN_S = 0.05
+# Compilers may disturb checking: only who takes so much longer than allowed, and so long, is hopeless.
+_HOPELESS_TIMES = 4.0
+_HOPELESS_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -55,34 +56,51 @@ class BuildJob:
 
 @dataclass(frozen=True)
 class Built:
-    """What became of a build: a status other than ok, or a library and the trace of its schedule."""
+    """What became of a build: a status other than ok, or a library, its hash and its schedule's trace."""
 
     status: Status
     message: str = ""
     library: str = ""
     trace: str | None = None
     build_s: float | None = None
+    binary: str = ""
 
 
 @dataclass(frozen=True)
 class RunJob:
-    """A built candidate to run, check and time; slower than ``give_up_s`` it is timed once only."""
+    """A built candidate to check, and then to time.
+
+    Parameters
+    ----------
+    library : str
+        The shared library.
+    cases : Cases
+        What it runs on.
+    timing : Timing
+        How it is timed.
+    give_up_s : float
+        A candidate slower than this is timed once only.
+    best_s : float
+        Seconds of the best so far: who is far from it needs no exact time.
+    """
 
     library: str
     cases: Cases
     timing: Timing
     give_up_s: float = float("inf")
+    best_s: float = float("inf")
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of a run."""
+    """What became of checking and timing a candidate; ``calls`` is how many one repetition averages."""
 
     status: Status
     message: str = ""
     verified: bool = False
     max_error: float | None = None
     run_secs: tuple[float, ...] = ()
+    calls: int = 0
 
 
 @dataclass(frozen=True)
@@ -108,7 +126,8 @@ def build_candidate(job: BuildJob) -> Built:
         export_kernel(schedule, target, job.library)
     except Exception as error:
         return Built(Status.BUILD_ERROR, last_line(error), trace=trace)
-    return Built(Status.OK, library=job.library, trace=trace, build_s=time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return Built(Status.OK, "", job.library, trace, seconds, library_hash(job.library))
 
 
 @lru_cache(maxsize=4)
@@ -134,31 +153,38 @@ def _rule(rule: str | bytes) -> ScheduleRule:
     return found
 
 
-def run_candidate(job: RunJob) -> Ran:
-    """Run a library on every test case, judge the outputs, and time it if they are right."""
-    kernel = LoadedKernel(job.library)
-    cases = loaded_cases(job.cases)
-    errors: list[float] = []
-    seconds: list[float] = []
-    for case in cases:
+def check_candidate(job: RunJob) -> Ran:
+    """Run a library on every test case and judge its outputs; one that takes too long is given up early."""
+    kernel, errors = _kernel(job.library), [0.0]
+    for case in loaded_cases(job.cases):
         case.clear_output()
-        seconds.append(seconds_of(kernel, case.tensors))
+        seconds = seconds_of(kernel, case.tensors)
         verdict = case.verdict()
         if not verdict.ok:
             return Ran(Status.WRONG_RESULT, verdict.message, max_error=verdict.max_error)
         errors.append(verdict.max_error or 0.0)
-    run_secs, message = _timed(*kernel.prepared(cases[0].tensors), job, min(seconds))
-    return Ran(Status.OK, message, True, max(errors), tuple(run_secs))
+        if seconds > max(_HOPELESS_S, _HOPELESS_TIMES * job.give_up_s):
+            note = "run once, without its other test cases: far slower than the best so far"
+            return Ran(Status.OK, note, False, max(errors), (seconds,), 1)
+    return Ran(Status.OK, verified=True, max_error=max(errors))
 
 
-def _timed(
-    kernel: Callable[..., Any], tensors: Sequence[Any], job: RunJob, estimate: float
-) -> tuple[list[float], str]:
-    if estimate < _COLD_RUN_S:
-        estimate = min(estimate, warm_seconds(kernel, tensors))
-    if estimate > job.give_up_s:
-        return [estimate], "timed once: far slower than the best so far"
-    return measure(kernel, tensors, job.timing, estimate), ""
+def time_candidate(job: RunJob) -> Ran:
+    """Time a library that was right, and look at its output once more: it was called many times."""
+    case = loaded_cases(job.cases)[0]
+    kernel, tensors = _kernel(job.library).prepared(case.tensors)
+    measured = measure(kernel, tensors, job.timing, job.give_up_s, job.best_s)
+    verdict = case.verdict()
+    if not verdict.ok:
+        message = f"right at first, then not: {verdict.message}"
+        return Ran(Status.WRONG_RESULT, message, max_error=verdict.max_error)
+    return Ran(Status.OK, measured.note, True, None, measured.run_secs, measured.calls)
+
+
+@lru_cache(maxsize=1)
+def _kernel(library: str) -> LoadedKernel:
+    """Load a library; it stays for timing what was checked."""
+    return LoadedKernel(library)
 
 
 def compare_candidates(job: CompareJob) -> list[list[float]]:

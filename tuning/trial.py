@@ -1,4 +1,4 @@
-"""From a candidate that was built and run to its record."""
+"""From a trial that ended to its record."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from importlib.metadata import version
 from .. import __version__
 from ..kernels.operator import Workload
 from ..machine.facts import machine_fingerprint
-from .candidate import Candidate
+from ..machine.process import usable_cpus
+from .measurement import Timing
+from .pipeline import Trial
 from .record import Record
-from .tasks import Built, Ran
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,14 @@ class TrialOrigin:
     workload: Workload
     workload_ir: str
     target: str
-    space: str
     strategy: str
     seed: int
+    timing: Timing
 
-    def record(self, candidate: Candidate, built: Built, ran: Ran) -> Record:
-        """Write down how a candidate did."""
-        workload = self.workload
+    def record(self, trial: Trial) -> Record:
+        """Write down how a trial ended."""
+        workload, candidate, built, ran = self.workload, trial.candidate, trial.built, trial.ran
+        assert built is not None and ran is not None
         return Record(
             id=uuid.uuid4().hex[:12],
             created=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
@@ -39,7 +41,7 @@ class TrialOrigin:
             workload_ir=self.workload_ir,
             target=self.target,
             machine_fingerprint=machine_fingerprint(),
-            space=self.space,
+            space=trial.space,
             strategy=self.strategy,
             seed=self.seed,
             knobs=candidate.knobs,
@@ -52,4 +54,11 @@ class TrialOrigin:
             message=ran.message,
             tvm_version=version("apache-tvm"),
             tunesmith_version=__version__,
+            key=candidate.key,
+            binary=built.binary,
+            same_as=trial.same_as.id if trial.same_as else "",
+            device=trial.device,
+            threads=usable_cpus(),
+            calls=ran.calls,
+            cache="cold" if self.timing.cold_cache else "warm",
         )

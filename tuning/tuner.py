@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any, overload
 
@@ -12,12 +13,17 @@ from ..kernels.operator import Workload
 from ..machine.errors import InputError
 from ..machine.target import as_target
 from ..schedules.rule import ScheduleRule
+from .budget import TURN, next_turn
 from .database import Database
+from .events import Progress, TuneResult
 from .measurement import Timing
-from .progress import Progress, ProgressLines, TuneResult
-from .search import Search, search_for, strategy_name
+from .progress import ProgressLines
+from .search import search_for, strategy_name
 from .session import Options, Session
 from .workbench import Workbench
+
+TRIALS = 64
+"""Trials of one workload where nothing is said."""
 
 
 @overload
@@ -28,7 +34,7 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
     workload: Workload | Sequence[Workload],
     *,
     target: Any = "host",
-    trials: int = 64,
+    trials: int | None = None,
     database: Database | str | Path = "tunesmith.db",
     space: str | ScheduleRule | None = None,
     strategy: str | None = None,
@@ -36,11 +42,12 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
     seed: int = 0,
     early_stopping: int | None = None,
     time_budget: float | None = None,
+    roofline: float | None = None,
     timeout: float = 10.0,
-    number: int = 0,
-    repeat: int = 3,
-    min_repeat_ms: float = 30.0,
+    timing: Timing | None = None,
     give_up_factor: float = 2.0,
+    transfer: bool = True,
+    weights: Sequence[float] | None = None,
     progress: Progress | None = None,
 ) -> TuneResult | list[TuneResult]:
     """Search for the fastest right schedule of one or several workloads.
@@ -56,15 +63,16 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
         What to tune.
     target : Target or str
         What to compile for; it must run on this machine.
-    trials : int
-        Candidates of this space to measure for each workload, those that the database holds included.
+    trials : int or None
+        Candidates to measure in all, those of this space that the database holds included; 64 for each
+        workload by default. Several workloads share them by weight and expected gain, see `budget`.
     database : Database or path
         Where records are kept.
     space : str or ScheduleRule or None
         A schedule rule with open knobs, or its name; ``"sketch"`` (``"ansor"``) for MetaSchedule's sketch
         rules; None for the default rule of the workload.
     strategy : str or None
-        ``xgb`` (default), ``random``, ``grid`` for knobs; ``evolutionary`` for the sketch space.
+        One of `tunesmith list strategies`: ``xgb`` by default for knobs, ``evolutionary`` for sketches.
     cost_model : str or None
         For ``evolutionary``: ``xgb`` (default) or ``random``.
     seed : int
@@ -72,15 +80,21 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
     early_stopping : int or None
         Stop a workload after so many trials without a faster one.
     time_budget : float or None
-        Seconds for the whole call; several workloads share it evenly.
+        Seconds for all trials of the call.
+    roofline : float or None
+        Stop a workload whose best reaches this share of its roofline, more than 0 and at most 1.
     timeout : float
-        Seconds that building one candidate may take, and that running it may take.
-    number, repeat, min_repeat_ms : int, int, float
-        How a candidate is timed, see `Timing`.
+        Seconds that building one candidate may take, that checking it may take, and that timing it may take.
+    timing : Timing or None
+        How a candidate is timed.
     give_up_factor : float
         A candidate so many times slower than the best so far is timed once only.
+    transfer : bool
+        Whether a strategy that can learns from records of other shapes of the same operator.
+    weights : sequence of float or None
+        How often each workload is called: what its time counts for; once each by default.
     progress : callable or None
-        Told what happens (see `progress.Event`); None writes lines on stderr, `progress.quiet` none.
+        Told what happens (see `events.Event`); None writes lines on stderr, `events.quiet` none.
 
     Returns
     -------
@@ -92,76 +106,99 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
     InputError
         An argument is wrong; this is found before anything is measured.
     """
-    _check_limits(trials, early_stopping, time_budget, timeout, number, repeat, min_repeat_ms, give_up_factor)
     one = isinstance(workload, Workload)
     workloads = [workload] if isinstance(workload, Workload) else list(workload)
+    budget = TRIALS * len(workloads) if trials is None else trials
+    _check_limits(budget, len(workloads), early_stopping, time_budget, roofline, timeout, give_up_factor)
     target = as_target(target)
     searches = [search_for(w, target, space) for w in workloads]
     names = [strategy_name(s, strategy, cost_model) for s in searches]
+    deadline = float("inf") if time_budget is None else time.monotonic() + time_budget
     with ExitStack() as stack:
         records = database if isinstance(database, Database) else stack.enter_context(Database(database))
         records.require_writable()
         bench = stack.enter_context(Workbench(timeout))
-        results = _tune_each(
-            list(zip(workloads, searches, names, strict=True)),
-            records,
-            bench,
-            time_budget,
-            {
-                "target": target,
-                "trials": trials,
-                "cost_model": cost_model,
-                "seed": seed,
-                "early_stopping": early_stopping,
-                "timing": Timing(number, repeat, min_repeat_ms),
-                "give_up_factor": give_up_factor,
-                "progress": progress or ProgressLines(),
-            },
-        )
+        sessions = [
+            Session(
+                each,
+                search,
+                records,
+                bench,
+                Options(
+                    target=target,
+                    strategy=name,
+                    cost_model=cost_model,
+                    seed=seed,
+                    early_stopping=early_stopping,
+                    roofline=roofline,
+                    deadline=deadline,
+                    timing=timing or Timing(),
+                    give_up_factor=give_up_factor,
+                    transfer=transfer,
+                    progress=progress or ProgressLines(),
+                    trials=budget if one else None,
+                    number=number,
+                    of=len(workloads),
+                ),
+            )
+            for number, (each, search, name) in enumerate(zip(workloads, searches, names, strict=True), 1)
+        ]
+        results = _tune_together(sessions, weights or [1.0] * len(sessions), budget, deadline)
     return results[0] if one else results
 
 
-def _tune_each(
-    plan: Sequence[tuple[Workload, Search, str]],
-    database: Database,
-    bench: Workbench,
-    time_budget: float | None,
-    options: dict[str, Any],
+def _tune_together(
+    sessions: Sequence[Session], weights: Sequence[float], trials: int, deadline: float
 ) -> list[TuneResult]:
-    """Tune one workload after another; each gets an even share of the time that is left."""
-    end = float("inf") if time_budget is None else time.monotonic() + time_budget
-    results: list[TuneResult] = []
-    for index, (workload, search, strategy) in enumerate(plan):
+    """Give turns to sessions until the budget is spent or each of them has ended; then compare and report."""
+    try:
+        _take_turns(sessions, weights, trials, deadline)
+        return [session.finish(session.stopped_by or "trials") for session in sessions]
+    except KeyboardInterrupt:
+        return [session.finish("interrupted") for session in sessions]
+
+
+def _take_turns(sessions: Sequence[Session], weights: Sequence[float], trials: int, deadline: float) -> None:
+    for turn in count():
+        left = trials - sum(session.trials for session in sessions)
+        active = [i for i, session in enumerate(sessions) if session.stopped_by is None]
+        if left <= 0 or not active:
+            return
+        standings = [sessions[i].standing(weights[i]) for i in active]
+        waiting = sum(not standing.best_after for standing in standings)
+        session = sessions[active[next_turn(standings, turn)]]
         now = time.monotonic()
-        deadline = now + (end - now) / (len(plan) - index)
-        each = Options(strategy=strategy, deadline=deadline, **options)
-        results.append(Session(workload, search, database, bench, each).run())
-        if results[-1].stopped_by == "interrupted":
-            break
-    return results
+        if waiting:
+            # A first share of the trials and of the time for each.
+            share = max(1, left // waiting) if len(sessions) == 1 else min(TURN, max(1, left // waiting))
+            session.advance(share, now + (deadline - now) / waiting)
+        else:
+            session.advance(min(TURN, left), deadline)
 
 
 def _check_limits(
     trials: int,
+    workloads: int,
     early_stopping: int | None,
     time_budget: float | None,
+    roofline: float | None,
     timeout: float,
-    number: int,
-    repeat: int,
-    min_repeat_ms: float,
     give_up_factor: float,
 ) -> None:
-    least: dict[str, tuple[float | None, float]] = {
+    least = {
         "trials": (trials, 1),
         "early_stopping": (early_stopping, 1),
-        "number": (number, 0),
-        "repeat": (repeat, 1),
-        "min_repeat_ms": (min_repeat_ms, 0),
         "give_up_factor": (give_up_factor, 1),
     }
     for name, (value, limit) in least.items():
-        if value is not None and value < limit:
+        if value is not None and not value >= limit:
             raise InputError(f"{name} must be at least {limit}: {name}={value}")
-    for name, value in (("timeout", timeout), ("time_budget", time_budget)):
-        if value is not None and value <= 0:
-            raise InputError(f"{name} must be more than 0 seconds: {name}={value}")
+    for name, seconds in (("timeout", timeout), ("time_budget", time_budget)):
+        if seconds is not None and not seconds > 0:
+            raise InputError(f"{name} must be more than 0 seconds: {name}={seconds}")
+    if roofline is not None and not 0 < roofline <= 1:
+        raise InputError(f"roofline is a share, more than 0 and at most 1: roofline={roofline}")
+    if trials < workloads:
+        raise InputError(
+            f"trials={trials} cannot be shared by {workloads} workloads: give at least {workloads}"
+        )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
 
 from ..machine.process import usable_cpus
 from ..schedules.rule import ScheduleRule
-from .builder import Builder, portable_rule
+from .builder import Builder, build_all, portable_rule
 from .cases import Cases, new_folder
 from .measurement import Timing
+from .pipeline import Pipeline
 from .record import Status
 from .runner import Runner
 from .tasks import BuildJob, Built, CompareJob, Ran, RunJob
@@ -40,7 +42,7 @@ class Workbench:
             raise
         runner, *others = self._group.workers
         self._runner = Runner(timeout_s, runner)
-        self._builder = Builder(timeout_s, others)
+        self._builders = [Builder(timeout_s, worker) for worker in others]
 
     def __enter__(self) -> Workbench:
         """Return the workbench itself."""
@@ -71,25 +73,27 @@ class Workbench:
         portable = None if rule is None else portable_rule(rule)
         return BuildJob(workload_ir, target, library, portable, knobs, trace)
 
+    def pipeline(self) -> Pipeline:
+        """Return a pipeline of these workers."""
+        return Pipeline(self._builders, [self._runner])
+
     def build(self, jobs: Sequence[BuildJob]) -> list[Built]:
         """Build candidates in parallel."""
-        return self._builder.build(jobs)
+        return build_all(self._builders, jobs)
 
-    def run(self, built: Built, cases: Cases, timing: Timing, give_up_s: float = float("inf")) -> Ran:
-        """Run, check and time one candidate, and remove its library; one that was not built stays so.
-
-        No worker is starting meanwhile: that would disturb the measurement.
-        """
+    def check(self, built: Built, cases: Cases) -> Ran:
+        """Run and check one candidate; one that was not built stays so."""
         if built.status is not Status.OK:
             return Ran(built.status, built.message)
-        self._group.wait_until_ready()
-        ran = self._runner.run(RunJob(built.library, cases, timing, give_up_s))
-        Path(built.library).unlink(missing_ok=True)
+        self._runner.start_check(RunJob(built.library, cases, Timing()))
+        while (ran := self._runner.result()) is None:
+            wait([self._runner.connection], self._runner.timeout_s)
         return ran
 
     def compare(
         self, built: Sequence[Built], cases: Cases, timing: Timing, rounds: int
     ) -> list[list[float]] | None:
         """Measure candidates in turns in a fresh process; None where one of them takes it down."""
+        # A worker that is starting would disturb the measurement.
         self._group.wait_until_ready()
         return self._runner.compare(CompareJob(tuple(b.library for b in built), cases, timing, rounds))

@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NoReturn
 
@@ -31,6 +32,8 @@ Task = Callable[[Any], Any]
 # Starting imports TVM on a machine that may be busy.
 _START_TIMEOUT_S = 120.0
 _TAIL_BYTES = 2000
+# LLVM and libraries that are loaded again and again leak: a worker that has grown by this much is replaced.
+_GROWTH_BYTES = 1 << 30
 _PR_SET_PDEATHSIG = 1
 
 
@@ -121,7 +124,7 @@ class Worker:
     def __init__(self, connection: Connection, output: BinaryIO, group: subprocess.Popen[bytes]) -> None:
         self.connection = connection
         self._output, self._group = output, group
-        self._process = 0
+        self._process = self._bytes_at_first = 0
         self._ready = False
 
     def call(self, task: Task, payload: Any, timeout_s: float) -> Any:
@@ -136,8 +139,11 @@ class Worker:
         return self.receive(timeout_s)
 
     def send(self, task: Task, payload: Any) -> None:
-        """Hand a task over without waiting for it."""
+        """Hand a task over without waiting for it; a process that has grown too large is replaced first."""
         self.wait_until_ready()
+        if self.resident_bytes() > self._bytes_at_first + _GROWTH_BYTES:
+            self.restart()
+            self.wait_until_ready()
         os.ftruncate(self._output.fileno(), 0)
         self.connection.send((task, payload))
 
@@ -147,11 +153,12 @@ class Worker:
             self.restart()
             raise WorkerTimeout(f"no answer within {timeout_s:g} s")
         kind, value = self._next_message()
-        if kind == "error":
-            raise WorkerError(value)
         if kind == "died":
             self._ready = False
             raise WorkerCrash(value + self._output_tail())
+        self._bytes_at_first = self._bytes_at_first or self.resident_bytes()
+        if kind == "error":
+            raise WorkerError(value)
         return value
 
     def wait_until_ready(self) -> None:
@@ -161,7 +168,15 @@ class Worker:
                 raise RuntimeError(f"no worker started in {_START_TIMEOUT_S:g} s{self._output_tail()}")
             kind, value = self._next_message()
             if kind == "ready":
-                self._process, self._ready = value, True
+                self._process, self._bytes_at_first, self._ready = value, 0, True
+
+    def hold(self) -> None:
+        """Stop the process where it is; it uses no CPU until it is let go."""
+        self._signal(signal.SIGSTOP)
+
+    def let_go(self) -> None:
+        """Let a process that is held go on."""
+        self._signal(signal.SIGCONT)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -171,11 +186,19 @@ class Worker:
         would take the CPUs from whoever is measured next.
         """
         self.wait_until_ready()
-        self._signal(signal.SIGCONT)
+        self.let_go()
         try:
             yield
         finally:
-            self._signal(signal.SIGSTOP)
+            self.hold()
+
+    def resident_bytes(self) -> int:
+        """Return how much memory the process holds; 0 where the system does not tell."""
+        try:
+            pages = Path(f"/proc/{self._process}/statm").read_text().split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -11,7 +11,7 @@ from tunesmith.tuning.progress import quiet
 from tvm.s_tir import meta_schedule as ms
 from tvm_ffi import structural_equal
 
-BRIEF = {"repeat": 1, "min_repeat_ms": 0.1, "progress": quiet}
+BRIEF = {"timing": ts.Timing(repeat=1, min_repeat_ms=0.1, budget_s=0.01), "progress": quiet}
 
 
 @pytest.fixture(scope="module")

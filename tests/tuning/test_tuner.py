@@ -13,7 +13,7 @@ from tunesmith.tuning.progress import ProgressLines, Started, TrialEnded, TuneRe
 from tunesmith.tuning.record import Status
 
 # Short trials: tests look at what happens, not at how fast.
-BRIEF = {"repeat": 1, "min_repeat_ms": 0.1, "progress": quiet}
+BRIEF = {"timing": ts.Timing(repeat=1, min_repeat_ms=0.1, budget_s=0.01), "progress": quiet}
 
 
 def own_folders(pid=None):
@@ -70,6 +70,7 @@ def test_events_tell_the_whole_story(tuned):
     assert isinstance(events[-1], TuneResult) and set(events[-1].seconds) == {
         "search",
         "build",
+        "verify",
         "run",
         "confirm",
         "other",
@@ -187,7 +188,7 @@ def test_interrupt_returns_the_best_so_far(small, tiles, tmp_path):
 
 def test_several_workloads_share_a_call(tiles, tmp_path):
     workloads = [ts.workload("matmul", m=32, n=32, k=k) for k in (16, 32)]
-    results = ts.tune(workloads, space=tiles, database=tmp_path / "t.db", trials=2, **BRIEF)
+    results = ts.tune(workloads, space=tiles, database=tmp_path / "t.db", trials=4, **BRIEF)
     assert [r.workload for r in results] == workloads and [r.trials for r in results] == [2, 2]
 
 
@@ -199,7 +200,7 @@ def test_kill_9_loses_nothing_that_was_reported_and_the_rest_is_resumed(tmp_path
         "def say(event):\n"
         "    if isinstance(event, TrialEnded): print(event.record.id, flush=True)\n"
         "w = ts.workload('matmul', m=64, n=64, k=64)\n"
-        "brief = {'repeat': 1, 'min_repeat_ms': 1, 'progress': say}\n"
+        "brief = {'timing': ts.Timing(repeat=1, min_repeat_ms=1), 'progress': say}\n"
         "ts.tune(w, database=sys.argv[1], strategy='random', trials=12, **brief)\n"
     )
     command = [sys.executable, str(script), str(database)]

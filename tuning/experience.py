@@ -1,0 +1,30 @@
+"""Experience: what the database knows of other workloads of the same operator, for strategies that learn."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from ..kernels.operator import Workload
+from .candidate import throughput
+from .database import Database
+from .record import Record
+from .strategies.strategy import Experience
+
+
+def experiences(database: Database, workload: Workload, target: str, space: str) -> list[Experience]:
+    """Return the trials of one space on other workloads of the same operator, dtype and target.
+
+    Each has its throughput as a share of the best of its workload on its machine. Workloads with fewer than
+    two right trials are left out: there is nothing to compare.
+    """
+    trials: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in database.records(target=target, space=space):
+        if (record.operator, record.dtype) == (workload.name, workload.dtype):
+            trials[record.workload_hash, record.machine_fingerprint].append(record)
+    found = []
+    for (workload_hash, _), records in trials.items():
+        if workload_hash == workload.hash or sum(r.usable for r in records) < 2:
+            continue
+        best = max(map(throughput, records))
+        found += [Experience(r.shape, r.knobs, r.trace, workload_hash, throughput(r) / best) for r in records]
+    return found

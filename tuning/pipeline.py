@@ -1,0 +1,214 @@
+"""The pipeline: candidates are built ahead in some workers while others are checked and timed.
+
+What is timed uses every CPU of this machine. So for the time it takes, builders are held where they are
+(SIGSTOP), this process waits, and a lock keeps the measurements of other processes away. Everything else
+overlaps: building, loading, checking, and what the caller does between two questions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+
+from .builder import Builder
+from .candidate import Candidate
+from .cases import Cases
+from .measurement import Timing
+from .record import Record, Status
+from .runner import Runner
+from .tasks import BuildJob, Built, Ran, RunJob
+
+
+@dataclass
+class Trial:
+    """A candidate on its way through the pipeline.
+
+    Parameters
+    ----------
+    candidate : Candidate
+        What is tried.
+    space : str
+        Whose candidate it is.
+    job : BuildJob
+        How it is built.
+    built, ran : Built or None, Ran or None
+        What became of it so far.
+    same_as : Record or None
+        An earlier trial with the same binary: this one was not run.
+    device : str
+        Where it was run; empty where it was not.
+    """
+
+    candidate: Candidate
+    space: str
+    job: BuildJob
+    built: Built | None = None
+    ran: Ran | None = None
+    same_as: Record | None = None
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What running a session's candidates depends on.
+
+    Parameters
+    ----------
+    cases : Cases
+        What they run on.
+    timing : Timing
+        How they are timed.
+    limits : callable
+        Returns the seconds above which a candidate is given up, and those of the best so far.
+    known : callable
+        Returns the record of an earlier trial with a given binary, or None.
+    """
+
+    cases: Cases
+    timing: Timing
+    limits: Callable[[], tuple[float, float]]
+    known: Callable[[str], Record | None]
+
+
+class Pipeline:
+    """Builders and runners, and the trials between them.
+
+    Parameters
+    ----------
+    builders : sequence of Builder
+        Who compiles.
+    runners : sequence of Runner
+        Who checks and times, one device each.
+    """
+
+    def __init__(self, builders: Sequence[Builder], runners: Sequence[Runner]) -> None:
+        self._waiting: deque[Trial] = deque()
+        self._idle = deque(builders)
+        self._building: dict[Builder, Trial] = {}
+        self._built: deque[Trial] = deque()
+        self._runners = tuple(runners)
+        self._running: dict[Runner, Trial] = {}
+        self._ended: deque[Trial] = deque()
+        self.seconds = dict.fromkeys(("build", "verify", "run"), 0.0)
+
+    def __len__(self) -> int:
+        """Count the trials that have not been handed back."""
+        on_their_way = (self._waiting, self._building, self._built, self._running, self._ended)
+        return sum(map(len, on_their_way))
+
+    def submit(self, trial: Trial) -> None:
+        """Take a candidate in; it is built as soon as a builder is free."""
+        self._waiting.append(trial)
+        self._start_builds()
+
+    def next_ended(self, conditions: Conditions) -> Trial:
+        """Wait until a trial has ended and hand it back; there must be one on its way."""
+        while not self._ended:
+            self._start_builds()
+            self._start_checks(conditions)
+            if not self._ended:
+                self._wait()
+                self._take_builds()
+                self._take_checks(conditions)
+        return self._ended.popleft()
+
+    def discard(self) -> None:
+        """Drop every trial on its way; workers that are busy with one start afresh."""
+        for worker in [*self._building, *self._running]:
+            worker.restart()
+        self._idle.extend(self._building)
+        for trials in (self._waiting, self._building, self._built, self._running, self._ended):
+            trials.clear()
+
+    def _start_builds(self) -> None:
+        while self._waiting and self._idle:
+            trial, builder = self._waiting.popleft(), self._idle.popleft()
+            builder.start(trial.job)
+            self._building[builder] = trial
+
+    def _start_checks(self, conditions: Conditions) -> None:
+        """Give what is built to runners that are free; what was measured before needs none."""
+        for runner in self._runners:
+            while self._built and runner not in self._running:
+                trial = self._built.popleft()
+                assert trial.built is not None
+                trial.same_as = conditions.known(trial.built.binary)
+                if trial.same_as is not None:
+                    self._end(trial, _ran_as(trial.same_as))
+                    continue
+                trial.device = runner.device
+                runner.start_check(_run_job(trial, conditions))
+                self._running[runner] = trial
+
+    def _wait(self) -> None:
+        """Wait for a builder or a runner; the time counts for what keeps the runners from timing."""
+        start = time.monotonic()
+        busy = [*self._building, *self._running]
+        left = min(worker.deadline for worker in busy) - start
+        wait([worker.connection for worker in busy], max(0.0, left))
+        self.seconds["verify" if self._running else "build"] += time.monotonic() - start
+
+    def _take_builds(self) -> None:
+        for builder, trial in list(self._building.items()):
+            built = builder.result()
+            if built is None:
+                continue
+            del self._building[builder]
+            self._idle.append(builder)
+            trial.built = built
+            if built.status is Status.OK:
+                self._built.append(trial)
+            else:
+                self._end(trial, Ran(built.status, built.message))
+
+    def _take_checks(self, conditions: Conditions) -> None:
+        """Time what was right."""
+        for runner, trial in list(self._running.items()):
+            ran = runner.result()
+            if ran is None:
+                continue
+            if ran.verified and not ran.run_secs:
+                ran = self._timed(runner, _run_job(trial, conditions), ran)
+            del self._running[runner]
+            self._end(trial, ran)
+
+    def _timed(self, runner: Runner, job: RunJob, checked: Ran) -> Ran:
+        """Time a candidate while all builders are held."""
+        start = time.monotonic()
+        builders = list(self._building)
+        for builder in builders:
+            builder.hold()
+        try:
+            return runner.time(job, checked)
+        finally:
+            for builder in builders:
+                builder.let_go()
+            self.seconds["run"] += time.monotonic() - start
+
+    def _end(self, trial: Trial, ran: Ran) -> None:
+        trial.ran = ran
+        if trial.built is not None and trial.built.library:
+            for file in (trial.built.library, f"{trial.built.library}.json"):
+                Path(file).unlink(missing_ok=True)
+        self._ended.append(trial)
+
+
+def _run_job(trial: Trial, conditions: Conditions) -> RunJob:
+    assert trial.built is not None
+    return RunJob(trial.built.library, conditions.cases, conditions.timing, *conditions.limits())
+
+
+def _ran_as(record: Record) -> Ran:
+    """Return the outcome of an earlier trial with the same binary."""
+    return Ran(
+        record.status,
+        f"the same binary as record {record.id}, which was measured",
+        record.verified,
+        record.max_error,
+        record.run_secs,
+        record.calls,
+    )
