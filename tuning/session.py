@@ -25,7 +25,7 @@ from .cases import Cases, prepare_cases
 from .confirmation import FINALISTS, confirm
 from .database import Database
 from .events import Progress, Started, TrialEnded, TuneResult, quiet
-from .experience import experiences
+from .experience import Experience, experiences
 from .ledger import Ledger
 from .measurement import Timing
 from .pace import Pace
@@ -126,10 +126,8 @@ class Session:
             self._strategy = make_strategy(
                 search, options.strategy, workload, options.target, options.seed, options.cost_model
             )
-            others = experiences(self._database, workload, self._target, search.name)
-            if not (options.transfer and isinstance(self._strategy, LearnsFromOthers)):
-                others = []
-            elif others:
+            others = self._of_other_workloads() if isinstance(self._strategy, LearnsFromOthers) else []
+            if others:
                 self._strategy.learn_from(others)
             for record in self.ledger.records:
                 self._strategy.tell(search.candidate(record), record)
@@ -139,6 +137,15 @@ class Session:
         )
         self._conditions = Conditions(self._cases, options.timing, self._limits, self.ledger.of_binary)
         self._announce(len(others))
+
+    def _of_other_workloads(self) -> list[Experience]:
+        """Return the trials of this space on other shapes of the operator."""
+        if not self._options.transfer:
+            return []
+        mine = self.workload
+        records = self._database.records(target=self._target, space=self._search.name)
+        alike = (r for r in records if (r.operator, r.dtype) == (mine.name, mine.dtype))
+        return experiences(r for r in alike if r.workload_hash != mine.hash)
 
     @cached_property
     def _cases(self) -> Cases:
