@@ -21,6 +21,7 @@ from .progress import ProgressLines
 from .search import search_for, strategy_name
 from .session import Options, Session
 from .workbench import Workbench
+from .worker import WorkerGroup
 
 TRIALS = 64
 """Trials of one workload where nothing is said."""
@@ -48,6 +49,7 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
     give_up_factor: float = 2.0,
     transfer: bool = True,
     weights: Sequence[float] | None = None,
+    workers: WorkerGroup | None = None,
     progress: Progress | None = None,
 ) -> TuneResult | list[TuneResult]:
     """Search for the fastest right schedule of one or several workloads.
@@ -93,6 +95,8 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
         Whether a strategy that can learns from records of other shapes of the same operator.
     weights : sequence of float or None
         How often each workload is called: what its time counts for; once each by default.
+    workers : WorkerGroup or None
+        What `worker.start_workers` returned; it is ended with the tuning. None starts them now.
     progress : callable or None
         Told what happens (see `events.Event`); None writes lines on stderr, `events.quiet` none.
 
@@ -117,7 +121,7 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
     with ExitStack() as stack:
         records = database if isinstance(database, Database) else stack.enter_context(Database(database))
         records.require_writable()
-        bench = stack.enter_context(Workbench(timeout))
+        bench = stack.enter_context(Workbench(timeout, group=workers))
         sessions = [
             Session(
                 each,

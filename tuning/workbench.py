@@ -8,7 +8,6 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
 
-from ..machine.process import usable_cpus
 from ..schedules.rule import ScheduleRule
 from .builder import Builder, build_all, portable_rule
 from .cases import Cases, new_folder
@@ -17,7 +16,7 @@ from .pipeline import Pipeline
 from .record import Status
 from .runner import Runner
 from .tasks import BuildJob, Built, CompareJob, Ran, RunJob
-from .worker import WorkerGroup
+from .worker import WorkerGroup, start_workers
 
 
 class Workbench:
@@ -29,14 +28,18 @@ class Workbench:
         The longest that building one candidate may take, and that running it may take.
     builders : int or None
         How many processes compile; the CPUs usable by default.
+    group : WorkerGroup or None
+        Workers that were started before, see `start_workers`; they end with the workbench.
     """
 
-    def __init__(self, timeout_s: float = 10.0, builders: int | None = None) -> None:
+    def __init__(
+        self, timeout_s: float = 10.0, builders: int | None = None, group: WorkerGroup | None = None
+    ) -> None:
         self.timeout_s = timeout_s
         self.folder = new_folder()
         self._libraries = 0
         try:
-            self._group = WorkerGroup(1 + (builders or usable_cpus()))
+            self._group = group or start_workers(builders)
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise

@@ -26,6 +26,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NoReturn
 
+from ..machine.process import usable_cpus
+
 Task = Callable[[Any], Any]
 """A function of a module that the worker can import; its argument and result are picklable."""
 
@@ -35,6 +37,8 @@ _TAIL_BYTES = 2000
 # LLVM and libraries that are loaded again and again leak: a worker that has grown by this much is replaced.
 _GROWTH_BYTES = 1 << 30
 _PR_SET_PDEATHSIG = 1
+# Runs go one at a time: more builders than these would wait for them.
+_MOST_BUILDERS = 8
 
 
 class WorkerTimeout(Exception):
@@ -116,6 +120,14 @@ class WorkerGroup:
         """Wait until no worker is starting: that would disturb a measurement."""
         for worker in self.workers:
             worker.wait_until_ready()
+
+
+def start_workers(builders: int | None = None) -> WorkerGroup:
+    """Start the workers of a tuning: one that measures, and others that compile, one a usable CPU.
+
+    They import TVM meanwhile; who starts them before importing it here saves that time.
+    """
+    return WorkerGroup(1 + (builders or min(usable_cpus(), _MOST_BUILDERS)))
 
 
 class Worker:
