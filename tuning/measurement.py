@@ -21,12 +21,14 @@ from ..machine.errors import InputError
 Kernel = Callable[..., Any]
 Flush = Callable[[], Any]
 
+# Calls are too short for the clock until so many together last this long.
+ESTIMATE_S = 1e-3
 # A first call shorter than this is made again before it decides: what it pays for once may be most of it.
-_COLD_RUN_S = 0.05
+COLD_RUN_S = 0.05
 # What is paid for once is not felt in a call of this length: the first one is a value like the others.
-_SURE_RUN_S = 1.0
+SURE_RUN_S = 1.0
 # No further repetition begins after so long, whatever `repeat` says, unless the budget is larger.
-_LONGEST_S = 2.0
+LONGEST_S = 2.0
 # A kernel whose repetitions are all slower than the best so far by more than the first is not measured more
 # often than `repeat` says: if its median were better, one of them would be. By more than the second, one is
 # enough: a busy neighbour seldom costs a third of the time.
@@ -159,13 +161,13 @@ def _cold_seconds(kernel: Kernel, tensors: Sequence[Any], flush: Flush) -> float
     return seconds_of(kernel, tensors)
 
 
-def warm_seconds(kernel: Kernel, tensors: Sequence[Any], at_least_s: float = 1e-3) -> float:
+def warm_seconds(kernel: Kernel, tensors: Sequence[Any], at_least_s: float = ESTIMATE_S) -> float:
     """Estimate seconds of one call after a first one that does not count."""
     seconds_of(kernel, tensors)
     return _estimate(kernel, tensors, at_least_s)[0]
 
 
-def _estimate(kernel: Kernel, tensors: Sequence[Any], at_least_s: float = 1e-3) -> tuple[float, int]:
+def _estimate(kernel: Kernel, tensors: Sequence[Any], at_least_s: float = ESTIMATE_S) -> tuple[float, int]:
     """Time 1, 4, 16, ... calls until they last long enough; return seconds of one, and how many they were."""
     number = 1
     while True:
@@ -203,7 +205,7 @@ def measure(
     if estimate > give_up_s:
         return Measured((estimate,), calls, "timed once: far slower than the best so far")
     number = timing.calls(whole_s)
-    found = [estimate] if estimate >= _SURE_RUN_S and number == 1 else []
+    found = [estimate] if estimate >= SURE_RUN_S and number == 1 else []
     spent_s = sum(found)
     while not _is_enough(found, spent_s, timing, best_s):
         if timing.cooldown_ms:
@@ -230,7 +232,7 @@ def _first_run(kernel: Kernel, tensors: Sequence[Any], flush: Flush | None) -> t
     """Return about how long a call lasts, of how many that is the mean, and how long with its flush."""
     calls, start = 1, time.perf_counter()
     one = seconds_of(kernel, tensors, 1, flush)
-    if one < _COLD_RUN_S:
+    if one < COLD_RUN_S:
         start = time.perf_counter()
         one, calls = (
             _estimate(kernel, tensors) if flush is None else (seconds_of(kernel, tensors, 1, flush), 1)
@@ -243,5 +245,5 @@ def _is_enough(found: Sequence[float], spent_s: float, timing: Timing, best_s: f
     if not found:
         return False
     if len(found) < timing.repeat:
-        return spent_s >= max(_LONGEST_S, timing.budget_s) or min(found) > _MAY_CONTEND * best_s
+        return spent_s >= max(LONGEST_S, timing.budget_s) or min(found) > _MAY_CONTEND * best_s
     return spent_s >= timing.budget_s or min(found) > _CONTENDS * best_s or noise_of(found) <= timing.noise
