@@ -150,6 +150,15 @@ class Database:
         found = self._chosen(workload_hash=workload_hash, target_key=target_key(target), status="ok")
         return min((r for r in found if r.usable), key=lambda r: r.rank, default=None)
 
+    def best_of_each(self) -> list[Record]:
+        """Return the best record of each workload and target, in the order of their first verified ones."""
+        chosen: dict[tuple[str, str], Record] = {}
+        for record in self._chosen(status="ok"):
+            place = (record.workload_hash, target_key(record.target))
+            if record.usable and (place not in chosen or record.rank < chosen[place].rank):
+                chosen[place] = record
+        return list(chosen.values())
+
     def get(self, record_id: str) -> Record:
         """Return one record by its id, or by the beginning of its id where that names one only.
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 import tunesmith as ts
-from tunesmith.cli.db import STATUSES
+from tunesmith.cli.db.rows import STATUSES
 from tunesmith.tuning.record import Status
 
 

@@ -84,6 +84,19 @@ def test_best_is_verified_of_this_target_and_fastest(database):
     assert [r.id for r in database.records("w1", "t2")] == ["elsewhere"]
 
 
+def test_the_best_of_each_workload_and_target_are_those_that_are_applied(database):
+    spelled = '{"kind":"llvm","tag":"a"}', '{"tag":"b","kind":"llvm"}'
+    for record in (
+        other(id="slow", target=spelled[0]),
+        other(id="failed", workload_hash="w2", status=Status.CRASHED, verified=False, run_secs=()),
+        other(id="fast", target=spelled[1], run_secs=(1.0,)),
+        other(id="elsewhere"),
+    ):
+        database.add(record)
+    assert [r.id for r in database.best_of_each()] == ["fast", "elsewhere"]
+    assert database.best("w1", spelled[0]).id == "fast"
+
+
 def test_confirmation_decides_and_replaces_the_one_before(database):
     for name, seconds in (("slow", 2.0), ("lucky", 0.5), ("new", 0.1)):
         database.add(other(id=name, run_secs=(seconds,)))

@@ -1,0 +1,48 @@
+"""Records as rows of tables."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...kernels.operator import Workload
+    from ...tuning.record import Record
+
+# As in tuning/record.py, whose import takes TVM's time: a test compares them.
+STATUSES = (
+    "ok",
+    "wrong_result",
+    "schedule_error",
+    "build_error",
+    "build_timeout",
+    "run_error",
+    "run_timeout",
+    "crashed",
+)
+
+# Whole programs: in JSON, and with --as.
+_LONG_FIELDS = ("workload_ir", "trace", "key")
+
+
+def record_row(record: Record) -> dict[str, Any]:
+    """Make the row of a record: its fields, its time and its rate."""
+    row = {**asdict(record), "status": str(record.status), "median_s": record.median_s}
+    flops = workload_of(record.workload_ir).flops
+    return {**row, "gflops": flops / record.median_s / 1e9 if record.median_s else None}
+
+
+def without_programs(row: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what fills a screen."""
+    return {name: value for name, value in row.items() if name not in _LONG_FIELDS}
+
+
+@cache
+def workload_of(workload_ir: str) -> Workload:
+    """Return the workload of a record: its function, and what one call costs."""
+    import tvm
+
+    from ...integrate.functions import as_workload
+
+    return as_workload("main", tvm.ir.load_json(workload_ir))
