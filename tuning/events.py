@@ -22,7 +22,8 @@ class Started:
     points : int or None
         Legal points of the space, where they can be counted.
     trials, resumed : int
-        Trials wanted in all, and how many of them the database holds already.
+        Trials wanted in all, of all workloads of the call together, and how many of this workload the
+        database holds already.
     transferred : int
         Records of other workloads that the strategy learns from.
     workload_number, workloads : int
@@ -47,7 +48,7 @@ class TrialEnded:
     Parameters
     ----------
     number, trials : int
-        Which trial of the workload it was, and how many are wanted.
+        Which trial of the call it was, and how many are wanted; earlier sessions' count.
     record : Record
         Its outcome.
     best_s : float or None
@@ -57,7 +58,7 @@ class TrialEnded:
     roofline_fraction : float or None
         The least time that the machine's peaks allow, divided by the time.
     elapsed_s, eta_s : float
-        Seconds since the start, and until the end if the trials to come last as long as the latest ones.
+        Seconds since the call began, and until its end, see `pace.Pace`.
     """
 
     number: int

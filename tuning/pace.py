@@ -1,8 +1,9 @@
-"""Pace: how long the trials to come will last, judged by the latest ones."""
+"""Pace: how many trials of a call there were, and how long those to come will last, judged by the latest."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 # A search speeds up once hopeless candidates are dropped early, and slows down where timeouts cluster:
 # the latest trials tell more than all of them.
@@ -10,26 +11,38 @@ _LATEST = 16
 
 
 class Pace:
-    """The rate of the latest trials, and the time that may be used at all.
+    """The trials of a call, whichever of its workloads they belong to.
 
     Parameters
     ----------
     start_s : float
-        When the first trial began, on any clock that only goes forward.
+        When the call began, on any clock that only goes forward.
     deadline_s : float
-        When the time budget is spent, on the same clock.
+        When its time budget is spent, on the same clock.
+    wanted : int
+        Trials wanted in all.
+    done : callable
+        Returns how many there are.
     """
 
-    def __init__(self, start_s: float, deadline_s: float = float("inf")) -> None:
-        self._deadline_s = deadline_s
+    def __init__(self, start_s: float, deadline_s: float, wanted: int, done: Callable[[], int]) -> None:
+        self._start_s, self._deadline_s = start_s, deadline_s
+        self.wanted, self.done = wanted, done
         self._ends = deque([start_s], maxlen=_LATEST + 1)
 
     def trial_ended(self, now_s: float) -> None:
         """Note when a trial ended."""
         self._ends.append(now_s)
 
-    def eta_s(self, left: int) -> float:
-        """Return seconds until the end: of ``left`` trials at the latest rate, or of the time budget."""
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds from the start to the end of the latest trial."""
+        return self._ends[-1] - self._start_s
+
+    @property
+    def eta_s(self) -> float:
+        """Seconds until the end: of the trials that are left at the latest rate, or of the time budget."""
         first, last = self._ends[0], self._ends[-1]
         each = (last - first) / max(1, len(self._ends) - 1)
+        left = max(0, self.wanted - self.done())
         return max(0.0, min(left * each, self._deadline_s - last))

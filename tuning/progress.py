@@ -136,15 +136,12 @@ class ProgressBar:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._workloads = _Workloads()
-        # Of each workload: trials there are, trials wanted.
-        self._counts: dict[str, tuple[int, int]] = {}
         self._bar: tqdm[Any] | None = None
 
     def __call__(self, event: Event) -> None:
         """Move the bar, and write above it what stays."""
         if isinstance(event, Started):
             self._write(self._workloads.announced(event))
-            self._counts[event.workload.hash] = (event.resumed, event.trials)
         elif isinstance(event, TrialEnded):
             self._trial(event)
         else:
@@ -156,11 +153,9 @@ class ProgressBar:
         failures = self._workloads.failures(record.workload_hash)
         if failures.take(record):
             self._write([f"{record.status}: {record.message[:MESSAGE_WIDTH]}"])
-        self._counts[record.workload_hash] = (event.number, event.trials)
-        done, wanted = (sum(counts) for counts in zip(*self._counts.values(), strict=True))
         failed = f", {failures.count} failed" if failures.count else ""
         bar = self._opened()
-        bar.total, bar.n = wanted, min(done, wanted)
+        bar.total, bar.n = event.trials, min(event.number, event.trials)
         bar.set_description_str(
             f"{self._workloads.place(record.workload_hash)}{record.operator}", refresh=False
         )

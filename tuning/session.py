@@ -43,10 +43,9 @@ DEAD_END_TRIALS = 32
 
 @dataclass(frozen=True)
 class Options:
-    """What a tuning was asked for; see `tune`. ``trials`` is None where several workloads share them."""
+    """What a tuning was asked for; see `tune`. ``number`` of ``of``: which of the call's workloads it is."""
 
     target: Any
-    trials: int | None
     strategy: str
     cost_model: str | None
     seed: int
@@ -57,6 +56,7 @@ class Options:
     give_up_factor: float
     transfer: bool
     progress: Progress
+    pace: Pace
     number: int
     of: int
 
@@ -85,9 +85,8 @@ class Session:
         self._search, self._bench, self._options = search, bench, options
         self._database = database
         self._target = target_text(options.target)
-        self._start = time.monotonic()
+        self._spent_s = 0.0
         self._seconds = dict.fromkeys(("search", "confirm"), 0.0)
-        self._pace = Pace(self._start, options.deadline)
         self._flight: deque[Trial] = deque()
         self._ended: dict[int, Record] = {}
         self._exhausted = False
@@ -100,11 +99,6 @@ class Session:
     def trials(self) -> int:
         """Trials of this space, those of earlier sessions included."""
         return len(self.ledger.records)
-
-    @property
-    def _wanted(self) -> int:
-        """How many trials there will be at the end of this turn, or in all."""
-        return max(self.trials, self._goal) if self._options.trials is None else self._options.trials
 
     @property
     def roofline_s(self) -> float:
@@ -159,8 +153,8 @@ class Session:
                 self._search.name,
                 options.strategy,
                 None if knobs is None else len(knobs),
-                self._wanted,
-                min(self.trials, self._wanted),
+                options.pace.wanted,
+                min(self.trials, options.pace.wanted),
                 transferred,
                 options.number,
                 options.of,
@@ -172,6 +166,10 @@ class Session:
 
         ``stopped_by`` says when no further turn makes sense.
         """
+        with self._at_work():
+            self._try(trials, until)
+
+    def _try(self, trials: int, until: float) -> None:
         self._goal = self.trials + trials
         if not self._begun:
             self._begin()
@@ -204,7 +202,7 @@ class Session:
         if stopped_by == "interrupted":
             self._pipeline.discard()
         else:
-            with self._timed("confirm"):
+            with self._at_work(), self._timed("confirm"):
                 self._confirm()
         return self._result(stopped_by)
 
@@ -270,22 +268,21 @@ class Session:
 
     def _report(self, record: Record) -> None:
         options, workload = self._options, self.workload
-        now = time.monotonic()
-        self._pace.trial_ended(now)
+        options.pace.trial_ended(time.monotonic())
         gflops = fraction = None
         if record.median_s is not None and options.progress is not quiet:
             gflops = workload.flops / record.median_s / 1e9
             fraction = self.roofline_s / record.median_s
         options.progress(
             TrialEnded(
-                number=self.trials,
-                trials=self._wanted,
+                number=options.pace.done(),
+                trials=options.pace.wanted,
                 record=record,
                 best_s=self.ledger.best_s if self.ledger.best else None,
                 gflops=gflops,
                 roofline_fraction=fraction,
-                elapsed_s=now - self._start,
-                eta_s=self._pace.eta_s(max(0, self._wanted - self.trials)),
+                elapsed_s=options.pace.elapsed_s,
+                eta_s=options.pace.eta_s,
             )
         )
 
@@ -302,7 +299,7 @@ class Session:
         confirm_s = self._seconds["confirm"]
         seconds = {"search": self._seconds["search"], **self._pipeline.seconds, "confirm": confirm_s}
         default = self.ledger.default
-        seconds["other"] = time.monotonic() - self._start - sum(seconds.values())
+        seconds["other"] = self._spent_s - sum(seconds.values())
         result = TuneResult(
             workload=self.workload,
             best=self._database.best(self.workload.hash, self._target),
@@ -314,6 +311,15 @@ class Session:
         )
         self._options.progress(result)
         return result
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Count the time of this workload: the others' turns lie between its own."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self._spent_s += time.monotonic() - start
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:

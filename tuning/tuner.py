@@ -17,7 +17,8 @@ from .budget import TURN, next_turn
 from .database import Database
 from .events import Progress, TuneResult
 from .measurement import Timing
-from .progress import ProgressLines
+from .pace import Pace
+from .progress import progress_named
 from .search import search_for, strategy_name
 from .session import Options, Session
 from .workbench import Workbench
@@ -98,7 +99,8 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
     workers : WorkerGroup or None
         What `worker.start_workers` returned; it is ended with the tuning. None starts them now.
     progress : callable or None
-        Told what happens (see `events.Event`); None writes lines on stderr, `events.quiet` none.
+        Told what happens (see `events.Event`); None shows a bar on a terminal, lines elsewhere;
+        `events.quiet` shows nothing.
 
     Returns
     -------
@@ -117,36 +119,32 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
     target = as_target(target)
     searches = [search_for(w, target, space) for w in workloads]
     names = [strategy_name(s, strategy, cost_model) for s in searches]
-    deadline = float("inf") if time_budget is None else time.monotonic() + time_budget
+    start, show = time.monotonic(), progress or progress_named("auto")
+    deadline = start + (float("inf") if time_budget is None else time_budget)
     with ExitStack() as stack:
         records = database if isinstance(database, Database) else stack.enter_context(Database(database))
         records.require_writable()
         bench = stack.enter_context(Workbench(timeout, group=workers))
-        sessions = [
-            Session(
-                each,
-                search,
-                records,
-                bench,
-                Options(
-                    target=target,
-                    strategy=name,
-                    cost_model=cost_model,
-                    seed=seed,
-                    early_stopping=early_stopping,
-                    roofline=roofline,
-                    deadline=deadline,
-                    timing=timing or Timing(),
-                    give_up_factor=give_up_factor,
-                    transfer=transfer,
-                    progress=progress or ProgressLines(),
-                    trials=budget if one else None,
-                    number=number,
-                    of=len(workloads),
-                ),
+        sessions: list[Session] = []
+        pace = Pace(start, deadline, budget, lambda: sum(session.trials for session in sessions))
+        for number, (each, search, name) in enumerate(zip(workloads, searches, names, strict=True), 1):
+            options = Options(
+                target=target,
+                strategy=name,
+                cost_model=cost_model,
+                seed=seed,
+                early_stopping=early_stopping,
+                roofline=roofline,
+                deadline=deadline,
+                timing=timing or Timing(),
+                give_up_factor=give_up_factor,
+                transfer=transfer,
+                progress=show,
+                pace=pace,
+                number=number,
+                of=len(workloads),
             )
-            for number, (each, search, name) in enumerate(zip(workloads, searches, names, strict=True), 1)
-        ]
+            sessions.append(Session(each, search, records, bench, options))
         results = _tune_together(sessions, weights or [1.0] * len(sessions), budget, deadline)
     return results[0] if one else results
 

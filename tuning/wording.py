@@ -45,7 +45,7 @@ def started_lines(event: Started) -> list[str]:
     points = f", {event.points} points" if event.points is not None else ""
     lines = [
         f"tuning {event.workload.label} {event.workload.dtype}: space {event.space}{points}, "
-        f"strategy {event.strategy}, {event.trials} trials"
+        f"strategy {event.strategy}, {event.trials} trials{' in all' if event.workloads > 1 else ''}"
     ]
     if event.resumed:
         lines.append(f"resumed: {event.resumed} of {event.trials} trials were already in the database")

@@ -151,12 +151,12 @@ def test_trials_of_several_workloads_may_come_in_turns(show):
         started(number=1, workloads=2),
         started(RELU, number=2, workloads=2),
         ended(1),
-        ended(1, workload=RELU),
+        ended(2, workload=RELU),
         result(counts={Status.OK: 1}),
         result(RELU, counts={Status.OK: 1}),
     ]
     text = shown(show, events)
-    assert "1/2  tuning matmul" in text and "2/2  tuning relu" in text
+    assert "1/2  tuning matmul" in text and "2/2  tuning relu" in text and "4 trials in all" in text
     assert [line[:14] for line in text.splitlines()[-4:] if "ended" in line] == [
         "1/2  ended by ",
         "2/2  ended by ",
@@ -164,7 +164,7 @@ def test_trials_of_several_workloads_may_come_in_turns(show):
     if show is ProgressLines:
         assert len([line for line in text.splitlines() if "GFLOP/s" in line]) == 1
     else:
-        assert "2/8" in text and "2/2  relu" in text
+        assert "2/4" in text and "2/2  relu" in text
 
 
 def test_the_bar_shows_the_best_and_the_time_left_and_goes_away():
@@ -196,17 +196,20 @@ def test_progress_is_chosen_by_name(monkeypatch):
 
 
 def test_the_time_left_follows_the_latest_trials_and_the_budget():
-    pace = Pace(0.0)
-    assert pace.eta_s(10) == 0
+    pace = Pace(50.0, float("inf"), 30, lambda: 20)
+    assert pace.eta_s == pace.elapsed_s == 0
     for second in (100, 200, *range(201, 217)):
         pace.trial_ended(second)
     # The two slow trials lie too far back.
-    assert pace.eta_s(10) == 10
-    limited = Pace(0.0, deadline_s=7.0)
+    assert (pace.eta_s, pace.elapsed_s) == (10, 166)
+    limited = Pace(0.0, 7.0, 30, lambda: 20)
     limited.trial_ended(5.0)
-    assert limited.eta_s(10) == 2 and limited.eta_s(0) == 0
+    assert limited.eta_s == 2
     limited.trial_ended(9.0)
-    assert limited.eta_s(10) == 0
+    assert limited.eta_s == 0
+    finished = Pace(0.0, float("inf"), 30, lambda: 40)
+    finished.trial_ended(5.0)
+    assert finished.eta_s == 0
 
 
 @pytest.mark.parametrize(
