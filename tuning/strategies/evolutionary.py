@@ -1,48 +1,51 @@
-"""The ``evolutionary`` strategy: MetaSchedule's search over its sketch rules, driven step by step.
+"""The ``evolutionary`` strategy: the fastest sketches are changed, and a model picks among the changed.
 
-MetaSchedule keeps what it is good at (sketch rules, traces, mutators, features, cost model); building,
-running, checking and storing are tunesmith's. Its tune context gives candidates and is told the results.
+The first sketches are drawn at random. From then on each question makes some more, most of them by changing
+one decision of a sketch that was measured as fast, the others at random, and proposes those that the model
+thinks fastest of all made so far. A share of the proposals is random all the same.
+
+MetaSchedule's own search scores generations of hundreds before every batch; with the few that are made here
+a question costs less than building what it proposes, and the model is asked as soon as it has learnt more.
+
+References
+----------
+L. Zheng et al., "Ansor: Generating High-Performance Tensor Programs for Deep Learning", OSDI 2020.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
-import tvm
-from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBConfig
 
-from ...kernels.operator import func_hash
-from ...machine.errors import InputError
-from ...machine.process import load_tensor_intrinsics
-from ..candidate import Candidate
-from ..compilation import replay_trace, trace_text
+from ..candidate import Candidate, throughput
 from ..record import Record
-
-_BATCH = 16
-# Small enough that asking costs less than building: MetaSchedule's own 512 x 4 takes seconds a batch.
-_POPULATION = 64
-_GENERATIONS = 1
-_LEAST_UNMEASURED = 16
-# The model ranks by chance until it has seen this many.
-_WARM_UP = 16
-# Batches in a row that hold nothing new: after these the space counts as exhausted.
-_EMPTY_BATCHES = 5
-# The highest seed that MetaSchedule takes.
-_SEEDS = 2**31 - 2
-# What its cost model takes for the time of a candidate that failed.
-_FAILED_S = 1e10
+from .sketch import Sketch, SketchSpace
+from .store_model import StoreModel
+from .strategy import Experience
 
 COST_MODELS = ("xgb", "random")
-"""What ranks the population: MetaSchedule's XGBoost model on per-store features, or chance (the control)."""
+"""What ranks the sketches: gradient-boosted trees on features of their stores, or chance (the control)."""
+
+_BATCH = 4
+# Sketches made for each one that is proposed; of these, how many are drawn instead of changed.
+_MADE = 4
+_DRAWN_SHARE = 0.3
+# Proposals that the model has no say in.
+_RANDOM_SHARE = 0.05
+# How many of the fastest are changed, and how many unproposed sketches are kept.
+_PARENTS = 16
+_POOL = 128
+# At most so many trials of earlier sessions, and of other workloads, are replayed to learn from.
+_EARLIER = 256
+_OTHERS = 64
+_OWN = "own"
 
 
 class Evolutionary:
-    """Propose traces by MetaSchedule's evolutionary search.
+    """Propose changed sketches that a model thinks fast.
 
     Parameters
     ----------
@@ -51,7 +54,7 @@ class Evolutionary:
     target : Target
         What to compile for.
     seed : int
-        Equal seeds and equal measurements propose equal traces.
+        Equal seeds and equal measurements propose equal sketches.
     cost_model : str
         One of `COST_MODELS`.
 
@@ -63,133 +66,105 @@ class Evolutionary:
 
     batch = _BATCH
 
-    def __init__(self, func: Any, target: Any, seed: int, cost_model: str = "xgb") -> None:
-        # Before the context is made: it would import all of them, which takes 14 s.
-        load_tensor_intrinsics(target)
-        self._func, self._target = func, target
-        self._chance = np.random.RandomState(seed % _SEEDS).get_state(legacy=True)
-        self._database = ms.database.MemoryDatabase()
-        with self._own_chance():
-            self._model = (
-                _xgb_model() if cost_model == "xgb" else ms.cost_model.RandomModel(seed=seed % _SEEDS)
-            )
-            self._context = self._new_context(seed)
-            self._workload = self._database.commit_workload(self._context.mod)
-            designs = self._designs()
-            self._context.pre_tuning(_SEEDS, _BATCH, designs, self._database, self._model)
-        self._known: dict[str, Any] = {}
-        self._told: list[tuple[Any, Any]] = []
-        self._batch: list[Any] = []
-        self._proposed: dict[str, Any] = {}
-        self._waiting: list[Candidate] = []
+    def __init__(self, func: Any, target: Any, seed: int, cost_model: str | None = "xgb") -> None:
+        self._space = SketchSpace(func, target, seed)
+        self._model = None if cost_model == "random" else StoreModel()
+        self._pool: dict[str, Sketch] = {}
+        self._unanswered: dict[str, Sketch] = {}
+        self._answered: set[str] = set()
+        self._earlier: list[tuple[float, Candidate]] = []
+        self._parents: list[tuple[float, Sketch]] = []
 
     def ask(self, count: int) -> list[Candidate]:
-        """Propose the next traces that were not measured before."""
-        for _ in range(_EMPTY_BATCHES):
-            if self._waiting:
-                break
-            self._next_batch()
-        asked, self._waiting = self._waiting[:count], self._waiting[count:]
-        return asked
+        """Propose sketches: drawn at random at first, then by the model."""
+        self._take_up_earlier()
+        if self._model is not None and not self._model.ready:
+            self._make(count - len(self._pool), drawn_share=1.0)
+        else:
+            self._make(count * _MADE, _DRAWN_SHARE)
+            self._rank()
+        proposed = [self._propose() for _ in range(min(count, len(self._pool)))]
+        self._pool = dict(islice(self._pool.items(), _POOL))
+        return proposed
 
     def tell(self, candidate: Candidate, record: Record) -> None:
-        """Let population and cost model learn from a trial, from the next question on."""
-        measured = self._proposed.get(candidate.key) or self._replayed(candidate)
-        # None: of an earlier session with another TVM. It cannot be proposed again either.
-        if measured is not None:
-            result = ms.runner.RunnerResult(_seconds(record), None if record.usable else str(record.status))
-            self._known[_module_key(measured.sch)] = result
-            self._told.append((measured, result))
+        """Let parents and model learn from a trial, from the next question on."""
+        key = candidate.key
+        if key in self._answered:
+            return
+        self._answered.add(key)
+        sketch = self._unanswered.pop(key, None) or self._pool.pop(key, None)
+        if sketch is not None:
+            self._learn(sketch, throughput(record))
+        else:
+            self._space.add_known(candidate)
+            self._earlier.append((throughput(record), candidate))
 
-    def _replayed(self, candidate: Candidate) -> Any:
-        """Return the candidate of a trace that this strategy did not propose itself."""
-        assert candidate.trace is not None
-        try:
-            schedule = replay_trace(candidate.trace, self._func)
-        except InputError:
-            return None
-        args_info = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
-        return ms.MeasureCandidate(schedule, args_info)
+    def learn_from(self, others: Sequence[Experience]) -> None:
+        """Let the model learn from trials of other workloads."""
+        if self._model is None:
+            return
+        for i in _spread([other.share for other in others], _OTHERS):
+            sketch = self._space.of_other(others[i].trace, others[i].workload_ir)
+            if sketch is not None:
+                self._model.learn(others[i].workload_hash, self._space.features(sketch), others[i].share)
 
-    def _next_batch(self) -> None:
-        """Learn from what was told, report the last batch, generate the next, keep of it what is new."""
-        with self._own_chance():
-            self._learn()
-            if self._batch:
-                results = [self._known[_module_key(c.sch)] for c in self._batch]
-                self._context.notify_runner_results(self._batch, results)
-            self._batch = list(self._context.generate_measure_candidates() or [])
-        self._proposed = {}
-        for proposed in self._batch:
-            key = _module_key(proposed.sch)
-            if key not in self._known:
-                self._proposed.setdefault(key, proposed)
-        self._waiting = [Candidate(key, trace=trace_text(c.sch)) for key, c in self._proposed.items()]
+    def _make(self, count: int, drawn_share: float) -> None:
+        """Add sketches to the pool that were never made before; fewer where the space holds no more."""
+        space = self._space
+        for _ in range(count):
+            drawn = not self._parents or space.chance.random() < drawn_share
+            sketch = (None if drawn else space.new(self._changed)) or space.new(space.draw)
+            if sketch is None:
+                break
+            self._pool[sketch.key] = sketch
 
-    def _learn(self) -> None:
-        """Put what was told into MetaSchedule's database, where its population starts from, and its model."""
-        for measured, result in self._told:
-            if result.error_msg is None:
-                self._database.commit_tuning_record(
-                    ms.database.TuningRecord(
-                        measured.sch.trace, self._workload, result.run_secs, self._target, measured.args_info
-                    )
-                )
-        if self._told:
-            self._model.update(self._context, *map(list, zip(*self._told, strict=True)))
-        self._told = []
+    def _changed(self) -> Sketch | None:
+        """Change one of the fastest sketches, the faster the likelier."""
+        rank = int(len(self._parents) * self._space.chance.random() ** 2)
+        return self._space.change(self._parents[rank][1])
 
-    def _new_context(self, seed: int) -> Any:
-        silent = logging.getLogger(f"{__name__}.meta_schedule")
-        silent.setLevel(logging.CRITICAL)
-        search = ms.search_strategy.EvolutionarySearch(
-            population_size=_POPULATION,
-            genetic_num_iters=_GENERATIONS,
-            init_min_unmeasured=_LEAST_UNMEASURED,
-        )
-        # One thread: with more, equal seeds do not give equal candidates.
-        return ms.TuneContext(
-            self._func,
-            target=self._target,
-            space_generator="post-order-apply",
-            search_strategy=search,
-            rand_state=seed % _SEEDS + 1,
-            num_threads=1,
-            logger=silent,
-        )
+    def _rank(self) -> None:
+        """Put those first that the model thinks fastest."""
+        if not self._pool:
+            return
+        made = list(self._pool.items())
+        if self._model is None:
+            scores = self._space.chance.random(len(made))
+        else:
+            scores = self._model.predict([self._space.features(sketch) for _, sketch in made])
+        self._pool = dict(made[i] for i in np.argsort(-scores, kind="stable"))
 
-    def _designs(self) -> Sequence[Any]:
-        try:
-            return list(self._context.generate_design_space())
-        except (RuntimeError, ValueError) as error:
-            raise InputError(
-                f"the sketch space does not apply to this function: {str(error).strip().splitlines()[-1]}; "
-                "choose another space"
-            ) from error
+    def _propose(self) -> Candidate:
+        chance, keys = self._space.chance, list(self._pool)
+        key = keys[chance.integers(len(keys)) if chance.random() < _RANDOM_SHARE else 0]
+        self._unanswered[key] = sketch = self._pool.pop(key)
+        return sketch.candidate()
 
-    @contextmanager
-    def _own_chance(self) -> Iterator[None]:
-        """Give MetaSchedule, which draws from NumPy's global generator, a state of its own there."""
-        outside = np.random.get_state()
-        np.random.set_state(self._chance)
-        try:
-            yield
-        finally:
-            self._chance = np.random.get_state()
-            np.random.set_state(outside)
+    def _learn(self, sketch: Sketch, speed: float) -> None:
+        if speed > 0:
+            self._parents.append((speed, sketch))
+            self._parents.sort(key=lambda parent: -parent[0])
+            del self._parents[_PARENTS:]
+        if self._model is not None:
+            self._model.learn(_OWN, self._space.features(sketch), speed)
+
+    def _take_up_earlier(self) -> None:
+        """Learn from trials that this strategy did not propose, from a part of them where they are many."""
+        for i in _spread([speed for speed, _ in self._earlier], _EARLIER):
+            speed, candidate = self._earlier[i]
+            sketch = self._space.restore(candidate.trace)
+            if sketch is not None:
+                self._pool.pop(sketch.key, None)
+                self._learn(sketch, speed)
+        self._earlier = []
 
 
-def _xgb_model() -> Any:
-    return ms.cost_model.XGBModel(
-        config=XGBConfig(nthread=1), num_warmup_samples=_WARM_UP, verbose_eval=0, adaptive_training=True
-    )
-
-
-def _module_key(schedule: Any) -> str:
-    """Name a candidate by what it compiles: different traces may lead to the same program."""
-    return func_hash(schedule.mod["main"])
-
-
-def _seconds(record: Record) -> list[Any]:
-    seconds = record.run_secs if record.usable else (_FAILED_S,)
-    return [tvm.tirx.FloatImm("float32", s) for s in seconds]
+def _spread(speeds: Sequence[float], count: int) -> list[int]:
+    """Choose at most so many of some trials: the fastest half of them, and others of every speed."""
+    order = np.argsort(-np.asarray(speeds), kind="stable")
+    if len(order) > count:
+        fastest = np.arange(count // 2)
+        others = np.linspace(count // 2, len(order) - 1, count - count // 2).astype(int)
+        order = order[np.concatenate([fastest, others])]
+    return [int(i) for i in order]

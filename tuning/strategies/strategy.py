@@ -56,6 +56,8 @@ class Experience:
         Which workload it was: experiences of one workload compare with each other.
     share : float
         Throughput as a share of the best known of that workload, 0 to 1; 0 for a trial that failed.
+    workload_ir : str
+        That workload's PrimFunc as JSON text: what a trace applies to. Knobs need none.
     """
 
     shape: Mapping[str, int | str]
@@ -63,6 +65,7 @@ class Experience:
     trace: str | None
     workload_hash: str
     share: float
+    workload_ir: str = ""
 
 
 @runtime_checkable
