@@ -25,7 +25,7 @@ from .cases import Cases, prepare_cases
 from .confirmation import FINALISTS, confirm
 from .database import Database
 from .events import Progress, Started, TrialEnded, TuneResult, quiet
-from .experience import Experience, experiences
+from .experience import experiences
 from .ledger import Ledger
 from .measurement import Timing
 from .pace import Pace
@@ -33,7 +33,7 @@ from .pipeline import Conditions, Pipeline, Trial
 from .record import Record
 from .runner import device_lock
 from .search import Search, make_strategy
-from .strategies.strategy import AHEAD, LearnsFromOthers
+from .strategies.strategy import AHEAD, Experience, LearnsFromOthers
 from .trial import TrialOrigin
 from .workbench import Workbench
 
@@ -133,13 +133,9 @@ class Session:
         self._announce(len(others))
 
     def _of_other_workloads(self) -> list[Experience]:
-        """Return the trials of this space on other shapes of the operator."""
         if not self._options.transfer:
             return []
-        mine = self.workload
-        records = self._database.records(target=self._target, space=self._search.name)
-        alike = (r for r in records if (r.operator, r.dtype) == (mine.name, mine.dtype))
-        return experiences(r for r in alike if r.workload_hash != mine.hash)
+        return experiences(self._database, self.workload, self._target, self._search.name)
 
     @cached_property
     def _cases(self) -> Cases:
