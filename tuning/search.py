@@ -13,7 +13,16 @@ from ..schedules.space import KnobSpace
 from .candidate import Candidate, knob_candidate, knob_key
 from .compilation import SKETCH
 from .record import Record
-from .strategies import ALIASES, COST_MODELS, KNOB_STRATEGIES, SKETCH_STRATEGIES, STRATEGIES, Strategy
+from .strategies import (
+    ALIASES,
+    COST_MODELS,
+    KNOB_STRATEGIES,
+    MODEL_SUFFIX,
+    SKETCH_STRATEGIES,
+    STRATEGIES,
+    WITH_COST_MODEL,
+    Strategy,
+)
 
 SKETCH_ALIAS = "ansor"
 """What Ansor's users call the sketch space."""
@@ -47,7 +56,7 @@ class Search:
         """Return the candidate that a record of this space is about."""
         if self.knobs is not None:
             return knob_candidate(record.knobs or {})
-        return Candidate(record.trace or "", trace=record.trace)
+        return Candidate(record.key or record.trace or "", trace=record.trace)
 
     def is_default(self, record: Record) -> bool:
         """Tell whether a record is about the default schedule."""
@@ -125,9 +134,9 @@ def strategy_name(search: Search, wanted: str | None, cost_model: str | None) ->
             f"the strategy {name!r} cannot search the space {search.name!r}; "
             f"those that can: {', '.join(fitting)}"
         )
-    if cost_model is not None and cost_model not in COST_MODELS:
+    if cost_model is not None and cost_model not in COST_MODELS and not cost_model.endswith(MODEL_SUFFIX):
         raise unknown_name("cost model", cost_model, COST_MODELS)
-    if cost_model is not None and name not in SKETCH_STRATEGIES:
+    if cost_model is not None and name not in WITH_COST_MODEL:
         raise InputError(
             f"the strategy {name!r} has no cost model to choose: cost_model={cost_model!r}; leave it out"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ...schedules.space import KnobSpace
 from .annealing import Annealing
@@ -10,6 +11,8 @@ from .droplet import Droplet
 from .evolutionary import COST_MODELS, Evolutionary
 from .genetic import Genetic
 from .ordered import grid, random
+from .replay import replay_func, replay_trace
+from .store_model import MODEL_SUFFIX
 from .strategy import AHEAD, Experience, LearnsFromOthers, Strategy
 from .xgb import XGB
 
@@ -31,8 +34,18 @@ KNOB_STRATEGIES: dict[str, KnobStrategy] = {
 }
 """Strategies for knob spaces."""
 
-SKETCH_STRATEGIES: dict[str, type[Evolutionary]] = {"evolutionary": Evolutionary}
+SketchStrategy = Callable[[Any, Any, int, str | None], Strategy]
+"""Makes a strategy from the PrimFunc, the target, a seed and the name of a cost model."""
+
+SKETCH_STRATEGIES: dict[str, SketchStrategy] = {
+    "evolutionary": Evolutionary,
+    "replay-trace": replay_trace,
+    "replay-func": replay_func,
+}
 """Strategies for the sketch space."""
+
+WITH_COST_MODEL = ("evolutionary",)
+"""Those whose cost model one may choose."""
 
 STRATEGIES: dict[str, str] = {
     "grid": "knob spaces: every point, in the order of the knobs' values",
@@ -41,7 +54,9 @@ STRATEGIES: dict[str, str] = {
     "annealing": "knob spaces: a walk that goes uphill the less the longer it lasts",
     "droplet": "knob spaces: coordinate descent from the default that moves only beyond the noise",
     "xgb": "knob spaces: gradient-boosted trees trained on the trials so far rank the rest",
-    "evolutionary": "sketch space: MetaSchedule's evolutionary search with its cost model",
+    "evolutionary": "sketch space: the fastest sketches are changed, a cost model picks among the changed",
+    "replay-trace": "sketch space: MetaSchedule's designs with random decisions, none twice",
+    "replay-func": "sketch space: the sketch rules run again for each candidate, none twice",
 }
 """Every strategy, with a line for people."""
 
@@ -53,8 +68,10 @@ __all__ = [
     "ALIASES",
     "COST_MODELS",
     "KNOB_STRATEGIES",
+    "MODEL_SUFFIX",
     "SKETCH_STRATEGIES",
     "STRATEGIES",
+    "WITH_COST_MODEL",
     "Evolutionary",
     "Experience",
     "LearnsFromOthers",

@@ -20,10 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from ...kernels.operator import func_hash
+from ...machine.target import target_text
 from ..candidate import Candidate, throughput
 from ..record import Record
 from .sketch import Sketch, SketchSpace
-from .store_model import StoreModel
+from .store_model import StoreModel, load
 from .strategy import Experience
 
 COST_MODELS = ("xgb", "random")
@@ -34,14 +36,13 @@ _BATCH = 4
 _MADE = 4
 _DRAWN_SHARE = 0.3
 # Proposals that the model has no say in.
-_RANDOM_SHARE = 0.05
+_RANDOM_SHARE = 0.15
 # How many of the fastest are changed, and how many unproposed sketches are kept.
 _PARENTS = 16
 _POOL = 128
 # At most so many trials of earlier sessions, and of other workloads, are replayed to learn from.
 _EARLIER = 256
 _OTHERS = 64
-_OWN = "own"
 
 
 class Evolutionary:
@@ -55,20 +56,26 @@ class Evolutionary:
         What to compile for.
     seed : int
         Equal seeds and equal measurements propose equal sketches.
-    cost_model : str
-        One of `COST_MODELS`.
+    cost_model : str or None
+        One of `COST_MODELS` (None: the first), or the path of a model saved by `StoreModel.save`.
 
     Raises
     ------
     InputError
-        MetaSchedule has no sketch for this function.
+        MetaSchedule has no sketch for this function, or the saved model cannot be read.
+
+    Attributes
+    ----------
+    model : StoreModel or None
+        What it has learnt; None where chance ranks.
     """
 
     batch = _BATCH
 
-    def __init__(self, func: Any, target: Any, seed: int, cost_model: str | None = "xgb") -> None:
+    def __init__(self, func: Any, target: Any, seed: int, cost_model: str | None = None) -> None:
         self._space = SketchSpace(func, target, seed)
-        self._model = None if cost_model == "random" else StoreModel()
+        self.model = _model(cost_model, target_text(target))
+        self._group = func_hash(func)
         self._pool: dict[str, Sketch] = {}
         self._unanswered: dict[str, Sketch] = {}
         self._answered: set[str] = set()
@@ -78,7 +85,7 @@ class Evolutionary:
     def ask(self, count: int) -> list[Candidate]:
         """Propose sketches: drawn at random at first, then by the model."""
         self._take_up_earlier()
-        if self._model is not None and not self._model.ready:
+        if self.model is not None and not self.model.ready:
             self._make(count - len(self._pool), drawn_share=1.0)
         else:
             self._make(count * _MADE, _DRAWN_SHARE)
@@ -102,12 +109,12 @@ class Evolutionary:
 
     def learn_from(self, others: Sequence[Experience]) -> None:
         """Let the model learn from trials of other workloads."""
-        if self._model is None:
+        if self.model is None:
             return
         for i in _spread([other.share for other in others], _OTHERS):
             sketch = self._space.of_other(others[i].trace, others[i].workload_ir)
             if sketch is not None:
-                self._model.learn(others[i].workload_hash, self._space.features(sketch), others[i].share)
+                self.model.learn(others[i].workload_hash, self._space.features(sketch), others[i].share)
 
     def _make(self, count: int, drawn_share: float) -> None:
         """Add sketches to the pool that were never made before; fewer where the space holds no more."""
@@ -129,10 +136,10 @@ class Evolutionary:
         if not self._pool:
             return
         made = list(self._pool.items())
-        if self._model is None:
+        if self.model is None:
             scores = self._space.chance.random(len(made))
         else:
-            scores = self._model.predict([self._space.features(sketch) for _, sketch in made])
+            scores = self.model.predict([self._space.features(sketch) for _, sketch in made])
         self._pool = dict(made[i] for i in np.argsort(-scores, kind="stable"))
 
     def _propose(self) -> Candidate:
@@ -146,8 +153,8 @@ class Evolutionary:
             self._parents.append((speed, sketch))
             self._parents.sort(key=lambda parent: -parent[0])
             del self._parents[_PARENTS:]
-        if self._model is not None:
-            self._model.learn(_OWN, self._space.features(sketch), speed)
+        if self.model is not None:
+            self.model.learn(self._group, self._space.features(sketch), speed)
 
     def _take_up_earlier(self) -> None:
         """Learn from trials that this strategy did not propose, from a part of them where they are many."""
@@ -158,6 +165,12 @@ class Evolutionary:
                 self._pool.pop(sketch.key, None)
                 self._learn(sketch, speed)
         self._earlier = []
+
+
+def _model(name: str | None, target: str) -> StoreModel | None:
+    if name == "random":
+        return None
+    return StoreModel(target) if name in (None, "xgb") else load(name, target)
 
 
 def _spread(speeds: Sequence[float], count: int) -> list[int]:

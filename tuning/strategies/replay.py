@@ -34,8 +34,10 @@ class Replay:
 
     def ask(self, count: int) -> list[Candidate]:
         """Propose the next sketches."""
-        sketches = (self._space.new(self._make) for _ in range(count))
-        return [sketch.candidate() for sketch in iter(lambda: next(sketches, None), None)]
+        proposed: list[Candidate] = []
+        while len(proposed) < count and (sketch := self._space.new(self._make)) is not None:
+            proposed.append(sketch.candidate())
+        return proposed
 
     def tell(self, candidate: Candidate, record: Record) -> None:
         """Remember that a candidate is known."""

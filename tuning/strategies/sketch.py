@@ -8,7 +8,6 @@ or described twice, and no warning is printed for each sketch that does not fit.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +20,9 @@ from tvm.s_tir import meta_schedule as ms
 
 from ...kernels.operator import func_hash
 from ...machine.errors import InputError
-from ...machine.process import load_tensor_intrinsics
 from ..candidate import Candidate
 from ..compilation import last_line, replay_trace, trace_text
+from .sketch_context import designs, new_context
 
 Features = np.ndarray[Any, np.dtype[np.float32]]
 """A program's features: a row for each of its stores."""
@@ -85,12 +84,9 @@ class SketchSpace:
     """
 
     def __init__(self, func: Any, target: Any, seed: int) -> None:
-        # Before the context is made: it would import all of them, which takes 14 s.
-        load_tensor_intrinsics(target)
         self.chance = np.random.default_rng(seed)
         self.known: set[str] = set()
-        self._func = func
-        self._context = _new_context(func, target, 1 + seed % _SEEDS)
+        self._context = new_context(func, target, 1 + seed % _SEEDS)
         self._extractor = ms.feature_extractor.PerStoreFeature()
         self._designs = self._new_designs()
         self._failure: Exception | None = None
@@ -100,6 +96,11 @@ class SketchSpace:
         self._mutators = list(rules.mutator_probs)
         weights = np.array([float(p) for p in rules.mutator_probs.values()])
         self._weights = weights / weights.sum()
+
+    @property
+    def designs(self) -> int:
+        """How many designs there are: sketches whose decisions are left open."""
+        return len(self._designs)
 
     def draw(self) -> Sketch | None:
         """Replay a design with fresh decisions; None where that leads to no schedule."""
@@ -115,7 +116,7 @@ class SketchSpace:
 
     def restore(self, trace: str | None) -> Sketch | None:
         """Make the known sketch of a trace again; None where it does not fit, as one of another TVM."""
-        sketch = _of_trace(trace, self._func)
+        sketch = _of_trace(trace, self._context.mod["main"])
         if sketch is not None:
             self.known.add(sketch.key)
         return sketch
@@ -203,12 +204,12 @@ class SketchSpace:
 
     def _regenerated(self) -> Any:
         # The context draws from its own seed, which goes on from design to design.
-        designs = list(self._context.generate_design_space())
-        return designs[self.chance.integers(len(designs))]
+        made = designs(self._context)
+        return made[self.chance.integers(len(made))]
 
     def _new_designs(self) -> list[Any]:
         try:
-            return list(self._context.generate_design_space())
+            return designs(self._context)
         except Exception as error:
             raise InputError(
                 f"the sketch space does not apply to this function: {last_line(error)}; choose another space"
@@ -216,19 +217,6 @@ class SketchSpace:
 
     def _seed(self) -> int:
         return int(self.chance.integers(1, _SEEDS))
-
-
-def _new_context(func: Any, target: Any, seed: int) -> Any:
-    silent = logging.getLogger(f"{__name__}.meta_schedule")
-    silent.setLevel(logging.CRITICAL)
-    return ms.TuneContext(
-        func,
-        target=target,
-        space_generator="post-order-apply",
-        rand_state=seed,
-        num_threads=1,
-        logger=silent,
-    )
 
 
 def _of_trace(trace: str | None, func: Any) -> Sketch | None:

@@ -5,6 +5,9 @@ each buffer. The trees score a row; a program's score, the sum over its stores, 
 share of the best of its workload. Shares, unlike seconds, compare between workloads: trials of one shape
 teach about another.
 
+A saved model is what it has learnt from, as plain arrays: trees are grown from it in milliseconds, and
+loading it executes nothing.
+
 References
 ----------
 L. Zheng et al., "Ansor: Generating High-Performance Tensor Programs for Deep Learning", OSDI 2020 (features
@@ -13,13 +16,26 @@ of stores, their scores summed, errors weighted by the throughput).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
+from ...machine.errors import InputError
 from .sketch import Features
+from .store_features import FEATURE_NAMES
 
+Scores = np.ndarray[Any, np.dtype[np.float64]]
+"""A number for each program."""
+
+MODEL_SUFFIX = ".npz"
+"""How the names of files with a saved model end."""
+
+_FORMAT = "tunesmith store model 1"
 # The model ranks only when it has seen this many programs.
 _LEAST_PROGRAMS = 16
 # It is trained again when it has seen a tenth more.
@@ -39,14 +55,30 @@ _PARAMETERS = {
 
 
 class StoreModel:
-    """Predict the throughput of programs from the features of their stores."""
+    """Predict the throughput of programs from the features of their stores.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    target : str
+        What the programs are compiled for, as records say it.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = target
         self._groups: list[str] = []
         self._features: list[Features] = []
         self._throughput: list[float] = []
         self._booster: Any = None
         self._trained_on = 0
+
+    def __len__(self) -> int:
+        """Count the programs it has seen."""
+        return len(self._features)
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether there is enough to learn from."""
+        return len(self) >= _LEAST_PROGRAMS and any(self._throughput)
 
     def learn(self, group: str, features: Features, throughput: float) -> None:
         """Add a program.
@@ -64,43 +96,115 @@ class StoreModel:
         self._features.append(features)
         self._throughput.append(throughput)
 
-    @property
-    def ready(self) -> bool:
-        """Tell whether there is enough to learn from."""
-        return len(self._features) >= _LEAST_PROGRAMS
-
-    def predict(self, programs: Sequence[Features]) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return each program's predicted share of the best of its workload; `ready` must be true."""
+    def predict(self, programs: Sequence[Features]) -> Scores:
+        """Return each program's predicted share of the best of its workload; it must be `ready`."""
         import xgboost
 
         self._train()
         rows = self._booster.predict(xgboost.DMatrix(np.concatenate(programs)))
         return np.bincount(_owners(programs), weights=rows, minlength=len(programs))
 
-    def _train(self) -> None:
-        known = len(self._features)
-        if known < self._trained_on + max(1, _NEWS * self._trained_on):
-            return
-        import xgboost
-
-        shares, owners = self.shares()[:, None], _owners(self._features)
-        weights = shares[owners, 0]
-
-        def gradient(rows: Any, _: Any) -> tuple[Any, Any]:
-            errors = np.bincount(owners, weights=rows)[owners] - weights
-            return errors * weights, weights
-
-        data = xgboost.DMatrix(np.concatenate(self._features))
-        self._booster = xgboost.train(_PARAMETERS, data, _ROUNDS, obj=gradient)
-        self._trained_on = known
-
-    def shares(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Return each program's throughput as a share of the best of its group."""
+    def shares(self) -> Scores:
+        """Return each seen program's throughput as a share of the best of its group."""
         groups, members = np.unique(self._groups, return_inverse=True)
         throughput = np.array(self._throughput)
         best = np.zeros(len(groups))
         np.maximum.at(best, members, throughput)
         return throughput / np.where(best == 0, 1, best)[members]
+
+    def importance(self) -> dict[str, float]:
+        """Return what each feature contributes to the fit, as a share of all; the largest first."""
+        self._train()
+        gains = self._booster.get_score(importance_type="total_gain")
+        named = {FEATURE_NAMES[int(column[1:])]: float(gain) for column, gain in gains.items()}
+        whole = sum(named.values()) or 1.0
+        return {name: gain / whole for name, gain in sorted(named.items(), key=lambda item: -item[1])}
+
+    def save(self, path: str | Path) -> None:
+        """Write what the model has learnt from to a file, whole or not at all.
+
+        Raises
+        ------
+        InputError
+            The file cannot be written, or its name does not end as it must.
+        """
+        path = Path(path)
+        if path.suffix != MODEL_SUFFIX:
+            raise InputError(f"a cost model's file must end in {MODEL_SUFFIX}: {path}")
+        try:
+            with NamedTemporaryFile(dir=path.parent, delete=False) as file:
+                np.savez_compressed(
+                    file,
+                    format=np.array(_FORMAT),
+                    target=np.array(self.target),
+                    groups=np.array(self._groups, dtype=np.str_),
+                    stores=np.array([len(f) for f in self._features], dtype=np.int64),
+                    features=np.concatenate([*self._features, np.zeros((0, len(FEATURE_NAMES)))]),
+                    throughput=np.array(self._throughput),
+                )
+            os.replace(file.name, path)
+        except OSError as error:
+            raise InputError(f"cannot write the cost model {path}: {error.strerror}") from error
+
+    def _train(self) -> None:
+        if len(self) < self._trained_on + max(1, _NEWS * self._trained_on):
+            return
+        import xgboost
+
+        owners = _owners(self._features)
+        shares = self.shares()[owners]
+
+        def gradient(rows: Any, _: Any) -> tuple[Any, Any]:
+            errors = np.bincount(owners, weights=rows)[owners] - shares
+            return errors * shares, shares
+
+        data = xgboost.DMatrix(np.concatenate(self._features))
+        self._booster = xgboost.train(_PARAMETERS, data, _ROUNDS, obj=gradient)
+        self._trained_on = len(self)
+
+
+def load(path: str | Path, target: str) -> StoreModel:
+    """Read a model that `StoreModel.save` wrote.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, is something else, or was saved for another target.
+    """
+    advice = "give a file that was saved as one"
+    try:
+        # No pickle: nothing that came with the file is executed.
+        with np.load(path, allow_pickle=False) as saved:
+            content = {name: saved[name] for name in saved.files}
+        if str(content["format"]) != _FORMAT:
+            raise InputError(f"{path} is no cost model of this tunesmith ({_FORMAT!r}); {advice}")
+        if str(content["target"]) != target:
+            raise InputError(
+                f"the cost model {path} was trained for the target {content['target']}, not for {target}; "
+                "train one on records of it, or leave the model out"
+            )
+        return _model(content)
+    except OSError as error:
+        raise InputError(f"cannot read the cost model {path}: {error.strerror or error}") from error
+    except (AttributeError, BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is no cost model, or damaged ({error}); {advice}") from error
+
+
+def _model(content: dict[str, Any]) -> StoreModel:
+    features, stores = content["features"].astype(np.float32), content["stores"]
+    programs, throughput = len(stores), content["throughput"].astype(np.float64)
+    if features.shape != (stores.sum(), len(FEATURE_NAMES)) or not np.isfinite(features).all():
+        raise ValueError("its features are not those of stores")
+    if len(throughput) != programs or len(content["groups"]) != programs or stores.min(initial=1) < 1:
+        raise ValueError("its arrays are not of the same programs")
+    if not (np.isfinite(throughput).all() and (throughput >= 0).all()):
+        raise ValueError("its throughputs are not numbers from 0 on")
+    model = StoreModel(str(content["target"]))
+    split = np.split(features, np.cumsum(stores)[:-1]) if programs else []
+    for group, rows, value in zip(content["groups"], split, throughput, strict=True):
+        # Another name: what is measured from now on is in no common unit with what was saved.
+        model.learn(f"saved {group}", rows, float(value))
+    return model
 
 
 def _owners(programs: Sequence[Features]) -> np.ndarray[Any, np.dtype[np.int64]]:
