@@ -26,5 +26,8 @@ def experiences(database: Database, workload: Workload, target: str, space: str)
         if workload_hash == workload.hash or sum(r.usable for r in records) < 2:
             continue
         best = max(map(throughput, records))
-        found += [Experience(r.shape, r.knobs, r.trace, workload_hash, throughput(r) / best) for r in records]
+        found += [
+            Experience(r.shape, r.knobs, r.trace, workload_hash, throughput(r) / best, r.workload_ir)
+            for r in records
+        ]
     return found
