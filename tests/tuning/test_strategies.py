@@ -1,15 +1,12 @@
-import dataclasses
 from collections import deque
 from zlib import crc32
 
 import numpy as np
 import pytest
-import tunesmith as ts
-from tunesmith.machine.target import host_target
 from tunesmith.schedules.space import Constraint, Knob, KnobSpace
 from tunesmith.tuning.candidate import knob_candidate, knob_key
 from tunesmith.tuning.record import Record, Status
-from tunesmith.tuning.strategies import AHEAD, ALIASES, KNOB_STRATEGIES, STRATEGIES, Evolutionary
+from tunesmith.tuning.strategies import AHEAD, ALIASES, KNOB_STRATEGIES, STRATEGIES
 from tunesmith.tuning.strategies.xgb import knob_features
 
 SPACE = KnobSpace(
@@ -184,41 +181,3 @@ def test_table_describes_every_strategy():
 
 def test_aliases_name_strategies():
     assert set(ALIASES.values()) <= set(STRATEGIES) and not set(ALIASES) & set(STRATEGIES)
-
-
-def evolve(func, trials, seed=3, known=()):
-    strategy = Evolutionary(func, host_target(), seed)
-    for candidate in known:
-        strategy.tell(candidate, guess(candidate))
-    return search(strategy, trials, guess)
-
-
-def test_evolutionary_search_is_reproduced_whatever_numpys_global_state(small):
-    np.random.seed(1)
-    first = evolve(small.func, 40)
-    np.random.seed(2)
-    before = np.random.get_state()[1].copy()
-    assert evolve(small.func, 40) == first
-    assert np.array_equal(np.random.get_state()[1], before)
-    assert len({c.key for c in first}) == 40
-
-
-def test_evolutionary_search_does_not_propose_what_is_known(small):
-    known = evolve(small.func, 32)
-    assert not {c.key for c in evolve(small.func, 32, known=known)} & {c.key for c in known}
-
-
-def test_evolutionary_search_ends_with_its_space():
-    # A sketch of one element leaves nothing to choose.
-    tried = evolve(ts.workload("relu", m=1, n=1).func, 64)
-    assert 1 <= len(tried) < 64
-
-
-def test_evolutionary_survives_failures_and_foreign_traces(small):
-    strategy = Evolutionary(small.func, host_target(), 1, cost_model="random")
-    for candidate in strategy.ask(16):
-        strategy.tell(
-            dataclasses.replace(candidate, key="x", trace="[[],[]"), record_of(candidate, 1.0, Status.CRASHED)
-        )
-        strategy.tell(candidate, record_of(candidate, 1.0, Status.CRASHED))
-    assert len(strategy.ask(16)) == 16
