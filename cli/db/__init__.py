@@ -6,6 +6,7 @@ import click
 
 from ..options import Group
 from .best import best_records
+from .explain import explain_record
 from .ls import list_records
 from .show import show_record
 
@@ -15,5 +16,5 @@ def db() -> None:
     """Look into a database of records."""
 
 
-for command in (list_records, best_records, show_record):
+for command in (list_records, best_records, show_record, explain_record):
     db.add_command(command)

@@ -49,6 +49,16 @@ def test_a_records_schedule_is_made_again(run, tuned, form, sign):
     assert sign in run("db", "show", record, "--db", tuned[0], "--as", form).stdout
 
 
+def test_a_record_is_explained(run, tuned):
+    record = tuned[1].rows[0]["record"]
+    text = run("db", "explain", record[:8], "--db", tuned[0]).stdout
+    for title in ("its loops", "the loops that ran", "knobs", "the schedule, step by step", "run", "result"):
+        assert f"\n{title}:\n" in text
+    assert text.count("# Find a block by its name.") == 1 and "reduced over v_k" in text
+    (row,) = run("db", "explain", record, "--db", tuned[0], "--json").rows
+    assert row["record"] == record and row["steps"][0]["words"] == "Find a block by its name."
+
+
 def test_the_default_database_lies_in_the_current_folder(run, tuned):
     Path("tunesmith.db").write_bytes(tuned[0].read_bytes())
     assert len(run("db", "ls", "--json").rows) == 2
@@ -61,7 +71,7 @@ def test_bad_databases_are_one_line_and_left_as_they_are(refused, tuned):
     with sqlite3.connect(newer) as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
-    for command in (["ls"], ["best"], ["show", "1"]):
+    for command in (["ls"], ["best"], ["show", "1"], ["explain", "1"]):
         assert "there is no database tunesmith.db" in refused("db", *command)
         assert "notes.txt is not a tunesmith database" in refused("db", *command, "--db", "notes.txt")
         assert "written by a newer tunesmith (database version 99" in refused("db", *command, "--db", newer)
