@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, inf
 
-from .cases import CASES
+from .cases import check_runs
 from .measurement import COLD_RUN_S, ESTIMATE_S, LONGEST_S, SURE_RUN_S, Timing
 
 
@@ -16,7 +16,7 @@ class Calls:
     Parameters
     ----------
     checks : int
-        Once on each test case.
+        On each test case once, or twice where that is quick.
     estimate : int
         To find out how long a call lasts.
     number : int
@@ -64,7 +64,8 @@ def calls_of_trial(call_s: float, timing: Timing) -> Calls:
         least = min(2, within_budget)
     most = max(least, within_budget)
     waking = 1 if timing.cooldown_ms else 0
-    return Calls(CASES, _estimating(call_s, timing), number, waking, least - counted, most - counted)
+    checks, estimate = check_runs(call_s), _estimating(call_s, timing)
+    return Calls(checks, estimate, number, waking, least - counted, most - counted)
 
 
 def seconds_of_trial(call_s: float, timing: Timing) -> float:

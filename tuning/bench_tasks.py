@@ -13,7 +13,7 @@ from .baselines import Unavailable, Variant, variants
 from .cases import CASES, Cases, loaded_cases
 from .library import LoadedKernel
 from .measurement import seconds_of, warm_seconds
-from .verification import compare
+from .verdict import compare
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,8 @@ def prepare_kernel(job: KernelJob) -> Prepared:
     kernel = LoadedKernel(job.library)
     verdicts = []
     for case in loaded_cases(job.cases):
-        case.clear_output()
-        call_s = seconds_of(kernel, case.tensors)
-        verdicts.append(case.verdict())
+        verdict, call_s = case.check(kernel)
+        verdicts.append(verdict)
     _ready = call, tensors = kernel.prepared(loaded_cases(job.cases)[0].tensors)
     wrong = next((v.message for v in verdicts if not v.ok), "")
     warm_s = call_s if call_s > _SLOW_S else warm_seconds(call, tensors)

@@ -1,20 +1,20 @@
-"""Verification: what a kernel computes, compared with the reference. Nothing counts before it is right."""
+"""Verification: what kernels are run on, what they must compute, and how exactly."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod, sqrt
+from types import MappingProxyType
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from tvm import s_tir, sym, tirx
+from tvm.ir import TensorLoad
+from tvm_ffi import structural_walk
 
 from ..kernels.operator import ArgSpec, Workload
 from ..schedules.analysis import root_block
-
-"""The name of the schedule that is none: the loop nest as the operator defines it."""
 
 # Tolerance in rounding errors: see `tolerance`.
 _ROUNDINGS = 8
@@ -25,26 +25,12 @@ _SMALL_INTEGER = 8
 _SENTINEL = -112.0
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The outcome of a comparison.
-
-    Parameters
-    ----------
-    ok : bool
-        Whether every element is within the tolerance.
-    max_error : float or None
-        The largest error, in units of the tolerance; None where no element could be compared.
-    message : str
-        What is wrong and where; empty where nothing is.
-    """
-
-    ok: bool
-    max_error: float | None
-    message: str = ""
-
-
-def inputs_for(args: Sequence[ArgSpec], seed: int, output_dtype: str | None = None) -> list[np.ndarray]:
+def inputs_for(
+    args: Sequence[ArgSpec],
+    seed: int,
+    output_dtype: str | None = None,
+    index_limits: Mapping[str, int] = MappingProxyType({}),
+) -> list[np.ndarray]:
     """Draw random inputs of the right kind for each dtype.
 
     Floating-point values are uniform in [-1, 1): both signs, so that wrong signs and lost terms show,
@@ -60,14 +46,18 @@ def inputs_for(args: Sequence[ArgSpec], seed: int, output_dtype: str | None = No
         Equal seeds draw equal inputs.
     output_dtype : str or None
         The type the results are summed in.
+    index_limits : mapping of str to int
+        Arguments that are positions in others, and how many positions there are: see `index_limits`.
     """
     rng = np.random.default_rng(seed)
     sum_bits = 0 if output_dtype is None else 8 * np.dtype(output_dtype).itemsize
-    return [_draw(rng, arg, sum_bits) for arg in args]
+    return [_draw(rng, arg, sum_bits, index_limits.get(arg.name)) for arg in args]
 
 
-def _draw(rng: np.random.Generator, arg: ArgSpec, sum_bits: int) -> np.ndarray:
+def _draw(rng: np.random.Generator, arg: ArgSpec, sum_bits: int, positions: int | None) -> np.ndarray:
     dtype = np.dtype(arg.dtype)
+    if positions is not None:
+        return rng.integers(0, min(positions, np.iinfo(dtype).max), arg.shape, dtype=dtype)
     if dtype == np.bool_:
         return rng.integers(0, 2, arg.shape).astype(np.bool_)
     if dtype.kind not in "iu":
@@ -86,9 +76,33 @@ def fill_untouched(output: np.ndarray, nth: int) -> None:
     and one that should equal the sentinel are both told from one never written.
     """
     if output.dtype.kind in "iub":
-        output[...] = np.array(_SENTINEL + nth).astype(np.int64).astype(output.dtype)
+        output[...] = (
+            nth % 2
+            if output.dtype.kind == "b"
+            else np.array(_SENTINEL + nth).astype(np.int64).astype(output.dtype)
+        )
     else:
         output[...] = np.nan if nth % 2 == 0 else _SENTINEL
+
+
+def index_limits(func: Any) -> dict[str, int]:
+    """Return a PrimFunc's arguments that are positions in other arrays, and how many positions there are.
+
+    ``{"i": 10}`` for ``out[n] = table[i[n]]`` with a table of ten elements.
+    """
+    arguments = list(func.params)
+    limits: dict[str, int] = {}
+
+    def look(access: Any) -> None:
+        array = access.source if isinstance(access, TensorLoad) else access.buffer
+        for extent, index in zip(array.shape, access.indices, strict=True):
+            loads: list[Any] = []
+            structural_walk(index, [(TensorLoad, loads.append)])
+            for name in (str(load.source.name) for load in loads if load.source in arguments):
+                limits[name] = min(int(extent), limits.get(name, int(extent)))
+
+    structural_walk(func.body, [((TensorLoad, tirx.BufferStore), look)])
+    return limits
 
 
 def tolerance(dtype: str, reduction_length: int) -> float:
@@ -141,56 +155,6 @@ def reduction_length(func: Any) -> int:
 def workload_tolerance(workload: Workload) -> float:
     """Return the error allowed in a workload's output."""
     return tolerance(workload.output.dtype, reduction_length(workload.func))
-
-
-def compare(got: np.ndarray, want: np.ndarray, allowed: float) -> Verdict:
-    """Compare an output with the expected one.
-
-    Error of one element: ``|got - want| / (|want| + rms(want))``. NaN must meet NaN and infinities must be
-    equal; both are left out of the root mean square.
-    """
-    got, want = np.atleast_1d(got, want)
-    if got.dtype.kind in "iub":
-        return _compare_exactly(got, want)
-    got64, want64 = got.astype(np.float64), want.astype(np.float64)
-    finite = np.isfinite(want64)
-    same = (got64 == want64) | (np.isnan(got64) & np.isnan(want64))
-    if not finite.any():
-        return Verdict(True, 0.0) if same.all() else _mismatch(got, want, ~same, None, "")
-    with np.errstate(invalid="ignore", over="ignore"):
-        scale = np.abs(want64) + sqrt(float(np.mean(np.square(want64[finite]))))
-        error = np.abs(got64 - want64) / np.maximum(scale, np.finfo(np.float64).tiny)
-    error[same] = 0.0
-    error[~finite & ~same] = np.inf
-    error[np.isnan(error)] = np.inf
-    wrong = error > allowed
-    comparable = error[np.isfinite(error)]
-    max_error = float(comparable.max()) if comparable.size else None
-    if not wrong.any():
-        return Verdict(True, max_error)
-    worst = "" if max_error is None else f", relative error up to {max_error:.2g}, allowed {allowed:.2g}"
-    return _mismatch(got, want, wrong, max_error, worst)
-
-
-def _compare_exactly(got: np.ndarray, want: np.ndarray) -> Verdict:
-    wrong = got != want
-    if not wrong.any():
-        return Verdict(True, 0.0)
-    error = float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max())
-    return _mismatch(got, want, wrong, error, ", integers must be equal")
-
-
-def _mismatch(
-    got: np.ndarray, want: np.ndarray, wrong: np.ndarray, max_error: float | None, reason: str
-) -> Verdict:
-    first = tuple(int(i) for i in np.argwhere(wrong)[0])
-    count = int(wrong.sum())
-    message = (
-        f"{count} of {wrong.size} elements are wrong, first at {first}: {got[first]}, expected {want[first]}"
-    )
-    missing = int(np.isnan(got[wrong].astype(np.float64)).sum())
-    unwritten = f", {missing} are NaN (perhaps never written)" if missing else ""
-    return Verdict(False, max_error, message + unwritten + reason)
 
 
 def expected_output(workload: Workload, inputs: Sequence[np.ndarray]) -> np.ndarray:

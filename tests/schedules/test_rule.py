@@ -13,7 +13,8 @@ from tunesmith.schedules import RULES, rules_for
 from tunesmith.schedules.cpu.general import schedule_general
 from tunesmith.schedules.cpu.register_tile import register_tile
 from tunesmith.tuning.compilation import replay_trace, trace_text
-from tunesmith.tuning.verification import compare, expected_output, inputs_for, workload_tolerance
+from tunesmith.tuning.verdict import compare
+from tunesmith.tuning.verification import expected_output, inputs_for, workload_tolerance
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule, Trace, dlight
 from tvm.s_tir import meta_schedule as ms
