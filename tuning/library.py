@@ -78,10 +78,12 @@ class LoadedKernel:
     ----------
     path : str
         The shared library that `export_kernel` wrote.
+    module : tvm.runtime.Module or None
+        The library where it is loaded already, perhaps on another machine.
     """
 
-    def __init__(self, path: str) -> None:
-        self._module = tvm.runtime.load_module(path)
+    def __init__(self, path: str, module: Any = None) -> None:
+        self._module = tvm.runtime.load_module(path) if module is None else module
         file = _description_file(path)
         self._packed = json.loads(file.read_text()) if file.exists() else None
 
@@ -93,11 +95,18 @@ class LoadedKernel:
     def prepared(self, tensors: Sequence[Any]) -> tuple[Callable[..., Any], Sequence[Any]]:
         """Pack the weight; return what a model calls again and again, and on which tensors."""
         if self._packed is None:
-            return self._module["main"], tensors
+            return self._function("main"), tensors
         at = self._packed["position"]
-        panels = as_tensor(aligned_empty(tuple(self._packed["shape"]), self._packed["dtype"]))
-        self._module[_PACK](tensors[at], panels)
-        return self._module[_PACKED], [*tensors[:at], panels, *tensors[at + 1 :]]
+        panels = self._empty(tuple(self._packed["shape"]), self._packed["dtype"])
+        self._function(_PACK)(tensors[at], panels)
+        return self._function(_PACKED), [*tensors[:at], panels, *tensors[at + 1 :]]
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        function: Callable[..., Any] = self._module[name]
+        return function
+
+    def _empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        return as_tensor(aligned_empty(shape, dtype))
 
 
 def _description_file(path: str) -> Path:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, sqrt
 from sys import float_info
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,6 +20,15 @@ from ..machine.errors import InputError
 
 Kernel = Callable[..., Any]
 Flush = Callable[[], Any]
+
+
+@runtime_checkable
+class HasClock(Protocol):
+    """A kernel that times itself, and empties caches itself where that is wanted."""
+
+    def seconds_of(self, tensors: Sequence[Any], number: int) -> float:
+        """Return seconds of one of so many calls."""
+
 
 # Calls are too short for the clock until so many together last this long.
 ESTIMATE_S = 1e-3
@@ -147,7 +156,12 @@ def noise_of(seconds: Sequence[float]) -> float:
 
 
 def seconds_of(kernel: Kernel, tensors: Sequence[Any], number: int = 1, flush: Flush | None = None) -> float:
-    """Time ``number`` calls, in seconds of one; each after a flush that is not timed, where there is one."""
+    """Time ``number`` calls, in seconds of one; each after a flush that is not timed, where there is one.
+
+    A kernel on another machine has a clock there, its own ``seconds_of``: the network's time is not its own.
+    """
+    if isinstance(kernel, HasClock):
+        return kernel.seconds_of(tensors, number)
     if flush is not None:
         return sum(_cold_seconds(kernel, tensors, flush) for _ in range(number)) / number
     start = time.perf_counter()
@@ -200,7 +214,7 @@ def measure(
     Measured
         The times.
     """
-    flush = flush_for(timing)
+    flush = None if isinstance(kernel, HasClock) else flush_for(timing)
     estimate, calls, whole_s = _first_run(kernel, tensors, flush)
     if estimate > give_up_s:
         return Measured((estimate,), calls, "timed once: far slower than the best so far")

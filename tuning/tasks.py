@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,7 +15,7 @@ from .. import schedules
 from ..machine.errors import InputError
 from ..machine.target import as_target
 from ..schedules.rule import ScheduleRule
-from .cases import Cases, loaded_cases
+from .cases import Cases, LoadedCase, loaded_cases
 from .compilation import last_line, replay_trace, trace_text
 from .library import LoadedKernel, export_kernel, library_hash
 from .measurement import Timing, measure, seconds_of, warm_seconds
@@ -155,11 +155,14 @@ def _rule(rule: str | bytes) -> ScheduleRule:
 
 def check_candidate(job: RunJob) -> Ran:
     """Run a library on every test case and judge its outputs; one that takes too long is given up early."""
-    kernel, errors = _kernel(job.library), [0.0]
-    for case in loaded_cases(job.cases):
-        case.clear_output()
-        seconds = seconds_of(kernel, case.tensors)
-        verdict = case.verdict()
+    return check(_kernel(job.library), loaded_cases(job.cases), job)
+
+
+def check(kernel: LoadedKernel, cases: Sequence[LoadedCase], job: RunJob) -> Ran:
+    """Run a kernel on test cases, wherever both are, and judge its outputs."""
+    errors = [0.0]
+    for case in cases:
+        verdict, seconds = case.check(kernel)
         if not verdict.ok:
             return Ran(Status.WRONG_RESULT, verdict.message, max_error=verdict.max_error)
         errors.append(verdict.max_error or 0.0)
@@ -171,9 +174,13 @@ def check_candidate(job: RunJob) -> Ran:
 
 def time_candidate(job: RunJob) -> Ran:
     """Time a library that was right, and look at its output once more: it was called many times."""
-    case = loaded_cases(job.cases)[0]
-    kernel, tensors = _kernel(job.library).prepared(case.tensors)
-    measured = measure(kernel, tensors, job.timing, job.give_up_s, job.best_s)
+    return time_on(_kernel(job.library), loaded_cases(job.cases)[0], job)
+
+
+def time_on(kernel: LoadedKernel, case: LoadedCase, job: RunJob) -> Ran:
+    """Time a kernel on a test case, wherever both are, and judge its output afterwards."""
+    function, tensors = kernel.prepared(case.tensors)
+    measured = measure(function, tensors, job.timing, job.give_up_s, job.best_s)
     verdict = case.verdict()
     if not verdict.ok:
         message = f"right at first, then not: {verdict.message}"
@@ -189,8 +196,12 @@ def _kernel(library: str) -> LoadedKernel:
 
 def compare_candidates(job: CompareJob) -> list[list[float]]:
     """Time libraries in turns, so that a disturbance meets all of them. Seconds of one call for each."""
-    tensors = loaded_cases(job.cases)[0].tensors
-    calls = [LoadedKernel(library).prepared(tensors) for library in job.libraries]
+    return compare([LoadedKernel(library) for library in job.libraries], loaded_cases(job.cases)[0], job)
+
+
+def compare(kernels: Sequence[LoadedKernel], case: LoadedCase, job: CompareJob) -> list[list[float]]:
+    """Time kernels in turns on a test case, wherever they are."""
+    calls = [kernel.prepared(case.tensors) for kernel in kernels]
     numbers = [job.timing.calls(warm_seconds(*call)) for call in calls]
     seconds: list[list[float]] = [[] for _ in calls]
     for _ in range(job.rounds):
