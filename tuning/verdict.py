@@ -48,12 +48,9 @@ class Expected:
             return
         kind = np.dtype(np.float64 if want.dtype == np.float64 else np.float32)
         with np.errstate(all="ignore"):
-            exact = np.atleast_1d(want).astype(np.float64)
-            inverse = (1 / (np.abs(exact) + _root_mean_square(exact))).astype(kind)
-        # Neither where something expected is not finite, nor where the inverse loses digits.
-        if inverse.min() >= np.finfo(kind).tiny:
-            self._rounded = want.astype(kind, copy=False)
-            self._inverse, self._room = inverse, np.empty_like(inverse)
+            exact = want.astype(np.float64)
+            self._inverse = (1 / (np.abs(exact) + _root_mean_square(exact))).astype(kind)
+        self._rounded, self._room = want.astype(kind, copy=False), np.empty(want.shape, kind)
 
     def compare(self, got: np.ndarray) -> Verdict:
         """Compare an output, in a tenth of the time that `compare` takes where it is right."""
@@ -63,7 +60,7 @@ class Expected:
                 np.subtract(self._room, self._rounded, out=self._room)
                 np.multiply(self._room, self._inverse, out=self._room)
                 error = max(float(self._room.max()), -float(self._room.min()))
-            # Not so where the output has NaN.
+            # Not so where anything is NaN or infinite.
             if error <= self._allowed * (1 - _QUICKLY):
                 return Verdict(True, error)
         return compare(got, self.want, self._allowed)

@@ -40,9 +40,9 @@ def machine(monkeypatch):
         (Timing(number=5, min_repeat_ms=10), 1e-3, 10),
         (Timing(number=0, min_repeat_ms=0), 1e-3, 1),
         (Timing(number=0, min_repeat_ms=10), 1.0, 1),
-        # In floating point 0.01 / 1e-4 is more than 100, and 0.03 / 0.0002 is 150.
+        # In floating point the quotient is more than 100.
         (Timing(number=0, min_repeat_ms=30), 0.0002, 150),
-        (Timing(number=0, min_repeat_ms=10), 1e-4, 100),
+        (Timing(number=0, min_repeat_ms=10), 100 * 1e-6, 100),
         (Timing(number=0, min_repeat_ms=30), 0.000199, 151),
     ],
 )
