@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from itertools import pairwise
+
+from .record import Record
 
 # A search speeds up once hopeless candidates are dropped early, and slows down where timeouts cluster:
 # the latest trials tell more than all of them.
@@ -46,3 +50,14 @@ class Pace:
         each = (last - first) / max(1, len(self._ends) - 1)
         left = max(0, self.wanted - self.done())
         return max(0.0, min(left * each, self._deadline_s - last))
+
+
+def recorded_seconds(records: Iterable[Record], longest_s: float) -> dict[str, float]:
+    """Return how long trials lasted, by record id: from the end of the one before to their own.
+
+    The first of a session has no such time; neither has one that lasted longer than ``longest_s``, which
+    is a break between sessions.
+    """
+    ends = sorted((datetime.fromisoformat(record.created), record.id) for record in records)
+    lasted = {record_id: (end - before).total_seconds() for (before, _), (end, record_id) in pairwise(ends)}
+    return {record_id: seconds for record_id, seconds in lasted.items() if seconds <= longest_s}

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..kernels.operator import Workload
-from ..machine.errors import InputError
 from ..machine.target import as_target
 from ..schedules.rule import ScheduleRule
 from .budget import TURN, next_turn
 from .database import Database
 from .events import Progress, TuneResult
+from .limits import check_limits
 from .measurement import Timing
 from .pace import Pace
 from .progress import progress_named
@@ -115,7 +115,18 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
     one = isinstance(workload, Workload)
     workloads = [workload] if isinstance(workload, Workload) else list(workload)
     budget = TRIALS * len(workloads) if trials is None else trials
-    _check_limits(budget, len(workloads), early_stopping, time_budget, roofline, timeout, give_up_factor)
+    timing = timing or Timing()
+    check_limits(
+        budget,
+        len(workloads),
+        weights,
+        early_stopping,
+        time_budget,
+        roofline,
+        timeout,
+        timing,
+        give_up_factor,
+    )
     target = as_target(target)
     searches = [search_for(w, target, space) for w in workloads]
     names = [strategy_name(s, strategy, cost_model) for s in searches]
@@ -136,7 +147,7 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
                 early_stopping=early_stopping,
                 roofline=roofline,
                 deadline=deadline,
-                timing=timing or Timing(),
+                timing=timing,
                 give_up_factor=give_up_factor,
                 transfer=transfer,
                 progress=show,
@@ -176,31 +187,3 @@ def _take_turns(sessions: Sequence[Session], weights: Sequence[float], trials: i
             session.advance(share, now + (deadline - now) / waiting)
         else:
             session.advance(min(TURN, left), deadline)
-
-
-def _check_limits(
-    trials: int,
-    workloads: int,
-    early_stopping: int | None,
-    time_budget: float | None,
-    roofline: float | None,
-    timeout: float,
-    give_up_factor: float,
-) -> None:
-    least = {
-        "trials": (trials, 1),
-        "early_stopping": (early_stopping, 1),
-        "give_up_factor": (give_up_factor, 1),
-    }
-    for name, (value, limit) in least.items():
-        if value is not None and not value >= limit:
-            raise InputError(f"{name} must be at least {limit}: {name}={value}")
-    for name, seconds in (("timeout", timeout), ("time_budget", time_budget)):
-        if seconds is not None and not seconds > 0:
-            raise InputError(f"{name} must be more than 0 seconds: {name}={seconds}")
-    if roofline is not None and not 0 < roofline <= 1:
-        raise InputError(f"roofline is a share, more than 0 and at most 1: roofline={roofline}")
-    if trials < workloads:
-        raise InputError(
-            f"trials={trials} cannot be shared by {workloads} workloads: give at least {workloads}"
-        )
