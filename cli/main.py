@@ -19,6 +19,7 @@ from .list import list_command
 from .options import DEBUG, Group
 from .run import run
 from .show import show
+from .study import study
 from .tune import tune
 from .verify import verify
 
@@ -97,5 +98,5 @@ def main() -> None:
     """
 
 
-for command in (doctor, list_command, show, verify, bench, tune, compile_command, run, db):
+for command in (doctor, list_command, show, verify, bench, tune, compile_command, run, db, study):
     main.add_command(command)

@@ -1,0 +1,23 @@
+"""``tunesmith study``: the figures that the engine promises, measured now, on this machine."""
+
+from __future__ import annotations
+
+import click
+
+from ..options import Group
+from .endurance import study_endurance
+from .engine import study_engine
+from .noise import study_noise
+from .strategies import study_strategies
+
+
+@click.group(cls=Group, examples=["study engine", "study strategies", "study noise"])
+def study() -> None:
+    """Measure what the engine promises: on a machine where nothing else runs.
+
+    Exit status 1 if a promise was not kept.
+    """
+
+
+for command in (study_engine, study_strategies, study_noise, study_endurance):
+    study.add_command(command)

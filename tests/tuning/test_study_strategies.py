@@ -1,0 +1,113 @@
+"""The strategies study, tiny: points are measured once, the best again."""
+
+from dataclasses import replace
+
+import pytest
+import tunesmith as ts
+from tunesmith.machine.errors import InputError
+from tunesmith.machine.target import host_target
+from tunesmith.tuning.measurement import Timing
+from tunesmith.tuning.search import search_for
+from tunesmith.tuning.study import strategies
+from tunesmith.tuning.study.meter import Meter
+
+SMALL = {"m": 64, "n": 64, "k": 64}
+QUICK = Timing(repeat=1, min_repeat_ms=0.1, budget_s=0.0)
+
+
+def quiet(line):
+    pass
+
+
+@pytest.fixture
+def briefly(monkeypatch):
+    """Measure only the best again, and once."""
+    monkeypatch.setattr(strategies, "_FASTEST", 1)
+    monkeypatch.setattr(strategies, "_AGAIN", 1)
+
+
+def count(small, database, *names, **options):
+    given = {"seeds": 2, "limit": 6, "timing": QUICK, "say": quiet, **options}
+    return strategies.study_strategies(small, database, names, **given)
+
+
+def test_a_point_is_measured_once_and_a_study_goes_on(small, tiles, tmp_path, briefly):
+    with ts.Database(tmp_path / "study.db") as database:
+        first = count(small, database, "random", "grid", space=tiles, share=0.01)
+        known = database.records()
+        # Every right point is within a hundredth of the best: the first trial of each search reaches it.
+        assert [row.trials for row in first] == [(1, 1), (1, 1)]
+        assert len({record.key for record in known}) == len(known) <= 15
+        assert all(record.usable and record.space == "tiles" for record in known)
+        again = count(small, database, "random", "grid", space=tiles, share=0.01)
+        assert [row.trials for row in again] == [(1, 1), (1, 1)]
+        assert [record.id for record in database.records()] == [record.id for record in known]
+
+
+def test_a_search_that_does_not_arrive_is_more_than_the_limit(small, tiles, tmp_path, monkeypatch):
+    monkeypatch.setattr(strategies.Table, "confirmed_s", lambda self, fastest: 1e-12)
+    with ts.Database(tmp_path / "study.db") as database:
+        (row,) = count(small, database, "random", space=tiles)
+    assert row.trials == (None, None) and row.median is None and row.reached == 0
+
+
+class Fake:
+    """Measures nothing: a point takes 8 / rows seconds, and a hundredth of that the first time."""
+
+    def __init__(self, record):
+        self.record, self.seen = record, set()
+
+    def __call__(self, knobs):
+        rows = knobs["rows"]
+        seconds = 8 / rows / (1 if rows in self.seen else 100)
+        self.seen.add(rows)
+        name = f"{rows}: {seconds}"
+        return replace(self.record, id=name, key=name, knobs=dict(knobs), run_secs=(seconds,), space="tiles")
+
+
+def test_the_best_is_measured_again_and_a_lucky_trial_is_not(small, tiles, tmp_path):
+    search = search_for(small, host_target(), tiles)
+    with ts.Database(tmp_path / "study.db") as database:
+        with Meter(small, search, host_target(), QUICK) as meter:
+            fake = Fake(meter({"rows": 4, "columns": 8}))
+        table = strategies.Table(small, search, database, fake, quiet)
+        for rows in (1, 2, 4, 8, 16):
+            table({"rows": rows, "columns": 8})
+        # The first time of each point is 1 / 100 of what it really takes.
+        assert table.confirmed_s(table.fastest()) == pytest.approx(0.5)
+
+
+def test_a_warm_start_collects_trials_of_other_shapes_only_once(tmp_path, briefly):
+    small, other = ts.workload("matmul", **SMALL), ts.workload("matmul", m=32, n=64, k=64)
+    said = []
+    options = {"others": [other], "collect": 2, "seeds": 1, "limit": 2, "say": said.append}
+    with ts.Database(tmp_path / "study.db") as database:
+        (row,) = count(small, database, "xgb+transfer", **options)
+        assert row.learned_from == len(database.records(other.hash)) == 4
+        said.clear()
+        count(small, database, "xgb+transfer", **options)
+    assert said[0] == f"{other.label}: 4 trials are known"
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "message"),
+    [
+        ([], {}, "name at least one strategy"),
+        (["xbg"], {}, "unknown strategy 'xbg'; did you mean xgb?"),
+        (["xgb+transfer"], {}, "xgb.transfer starts from other shapes: give them with --transfer-from"),
+        (["random"], {"seeds": 0}, "seeds must be at least 1: seeds=0"),
+        (["random"], {"limit": 0}, "limit must be at least 1: limit=0"),
+        (["random"], {"share": 1.5}, "at most 1: share=1.5"),
+        (["random"], {"space": "sketch"}, "strategies are compared on knob spaces: found 'sketch'"),
+        (["random+transfer"], {"others": [ts.workload("matmul", **SMALL)]}, "start from other shapes"),
+    ],
+)
+def test_the_strategies_study_refuses_bad_input(small, tmp_path, names, options, message):
+    with ts.Database(tmp_path / "study.db") as database, pytest.raises(InputError, match=message):
+        count(small, database, *names, **options)
+
+
+def test_times_of_another_machine_are_refused(small, frozen, monkeypatch):
+    monkeypatch.setattr(strategies, "machine_fingerprint", lambda: "this machine")
+    with ts.Database(frozen) as database, pytest.raises(InputError, match="holds trials of another machine"):
+        count(small, database, "random")

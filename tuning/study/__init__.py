@@ -1,0 +1,1 @@
+"""Studies: the figures that the engine promises, measured live; see docs/study.md."""

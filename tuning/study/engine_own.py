@@ -1,0 +1,33 @@
+"""A program of the engine study: ``tune`` over the sketch space, as a user calls it."""
+
+from __future__ import annotations
+
+from ...machine.process import keep_torch_out
+from .fresh import Job, answer
+
+
+def tune_own(job: Job) -> Job:
+    """Tune a workload into a database; return why it stopped.
+
+    The job: ``operator``, ``shape``, ``dtype``, ``target``, ``trials``, ``seed``, ``database``.
+    """
+    keep_torch_out()
+    from ...kernels import operator
+    from ..compilation import SKETCH
+    from ..events import quiet
+    from ..tuner import tune
+
+    result = tune(
+        operator(job["operator"]).workload(job["shape"], job["dtype"]),
+        target=job["target"],
+        trials=job["trials"],
+        database=job["database"],
+        space=SKETCH,
+        seed=job["seed"],
+        progress=quiet,
+    )
+    return {"stopped_by": result.stopped_by}
+
+
+if __name__ == "__main__":
+    answer(tune_own)
