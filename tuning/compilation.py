@@ -141,10 +141,10 @@ def replay_trace(trace: str, func: Any) -> Any:
 
 def trace_text(schedule: Any) -> str:
     """Return a schedule's trace as JSON text."""
-    return json.dumps(_plain(schedule.trace.as_json()))
+    return json.dumps(plain_json(schedule.trace.as_json()))
 
 
-def _plain(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
     """Turn TVM's containers and numbers into Python's."""
     if value is None or isinstance(value, bool | int | float):
         return value
@@ -153,8 +153,8 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "value"):
         return value.value
     if hasattr(value, "items"):
-        return {str(k): _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value]
+        return {str(k): plain_json(v) for k, v in value.items()}
+    return [plain_json(v) for v in value]
 
 
 def last_line(error: BaseException) -> str:

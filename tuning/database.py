@@ -8,7 +8,9 @@ record executes nothing that came with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ _STORED = (*_COLUMNS, "target_key")
 _CANDIDATE = ("workload_hash", "target_key", "space", "machine_fingerprint", "device", "key")
 _INSERT = (
     f"INSERT INTO records ({', '.join(_STORED)}) VALUES ({', '.join(':' + c for c in _STORED)}) "
-    f"ON CONFLICT ({', '.join(_CANDIDATE)}) WHERE key IS NOT NULL DO NOTHING"
+    "ON CONFLICT DO NOTHING"
 )
 
 
@@ -83,16 +85,38 @@ class Database:
         InputError
             The file cannot be written: the disk is full, or another process holds it.
         """
+        return self.add_all([record])[0]
+
+    def add_all(self, records: Sequence[Record]) -> list[Record]:
+        """Commit several records at once, all or none; return what the database holds of each.
+
+        That is an older record where one has the same id, or is about the same candidate.
+        """
+        with self._file.transaction() as connection:
+            return [self._add(connection, record) for record in records]
+
+    def _add(self, connection: sqlite3.Connection, record: Record) -> Record:
         row = {name: _stored(getattr(record, name)) for name in _COLUMNS}
         row["target_key"] = target_key(record.target)
+        connection.execute(
+            "INSERT OR IGNORE INTO workloads (hash, ir) VALUES (?, ?)",
+            (record.workload_hash, record.workload_ir),
+        )
+        if connection.execute(_INSERT, row).rowcount:
+            return record
+        known = f"WHERE r.id = :id OR {_all_equal(_CANDIDATE)} ORDER BY r.number"
+        return self._query(known, {name: row[name] for name in ("id", *_CANDIDATE)})[0]
+
+    def remove(self, ids: Iterable[str]) -> None:
+        """Remove records, and the workloads that no record is about any more.
+
+        The file becomes smaller, unless another process is writing or the disk has no room for a copy.
+        """
         with self._file.transaction() as connection:
-            connection.execute(
-                "INSERT OR IGNORE INTO workloads (hash, ir) VALUES (?, ?)",
-                (record.workload_hash, record.workload_ir),
-            )
-            if connection.execute(_INSERT, row).rowcount:
-                return record
-            return self._query(f"WHERE {_all_equal(_CANDIDATE)}", {name: row[name] for name in _CANDIDATE})[0]
+            connection.executemany("DELETE FROM records WHERE id = ?", [(each,) for each in ids])
+            connection.execute("DELETE FROM workloads WHERE hash NOT IN (SELECT workload_hash FROM records)")
+        with suppress(InputError):
+            self._file.rows("VACUUM")
 
     def confirm(self, workload_hash: str, target: str, seconds: Mapping[str, tuple[float, ...]]) -> None:
         """Store the comparison that ends a tuning: seconds of each finalist, by record id.
@@ -131,19 +155,6 @@ class Database:
         where = f"WHERE {_all_equal(values)} AND r.number > :after AND r.number <= :newest ORDER BY r.number"
         found = self._query(where, {**values, "after": after, "newest": newest})
         return found, max(after, newest)
-
-    def by_binary(
-        self, workload_hash: str, target: str, binary: str, machine_fingerprint: str
-    ) -> Record | None:
-        """Return the record whose trial built and ran an equal binary on that machine, None without one."""
-        found = self._chosen(
-            workload_hash=workload_hash,
-            target_key=target_key(target),
-            binary=binary,
-            machine_fingerprint=machine_fingerprint,
-            same_as="",
-        )
-        return found[0] if found and binary else None
 
     def best(self, workload_hash: str, target: str) -> Record | None:
         """Return the verified record to apply to a workload on a target, by `Record.rank`."""
@@ -192,6 +203,21 @@ class Database:
             )
         return str(rows[0][0])
 
+    def workload_hashes(self) -> set[str]:
+        """Return the hashes of the workloads that it has."""
+        return {str(row[0]) for row in self._file.rows("SELECT hash FROM workloads")}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the records as they are stored, oldest first, even those that are damaged."""
+        found = self._file.rows(f"SELECT {', '.join(_STORED)} FROM records ORDER BY number")
+        return [dict(zip(_STORED, row, strict=True)) for row in found]
+
+    def file_problems(self) -> list[str]:
+        """Return what SQLite finds wrong with the file."""
+        damage = [str(row[0]) for row in self._file.rows("PRAGMA integrity_check") if row[0] != "ok"]
+        dangling = self._file.rows("PRAGMA foreign_key_check")
+        return [*damage, *(f"row {row[1]} of {row[0]} refers to no row of {row[2]}" for row in dangling)]
+
     def as_meta_schedule(self, target: Any) -> Any:
         """Return the verified records of one target as a MetaSchedule database."""
         from .meta_database import MetaScheduleDatabase
@@ -208,7 +234,14 @@ class Database:
         # One text for all records of a workload: it is far longer than they are.
         hashes = {row[_COLUMNS.index("workload_hash")] for row in rows}
         texts = {workload_hash: self.workload_ir(workload_hash) for workload_hash in hashes}
-        return [_record(row, texts) for row in rows]
+        return [self._record(row, texts) for row in rows]
+
+    def _record(self, row: tuple[Any, ...], workload_texts: Mapping[str, str]) -> Record:
+        try:
+            return _record(row, workload_texts)
+        except (ValueError, TypeError) as error:
+            where = f"{self.path}: the record {row[0]} is damaged: {error}"
+            raise InputError(f"{where}; look for more of it with: db check") from error
 
 
 def _key(target: str | None) -> str | None:

@@ -57,12 +57,12 @@ class MetaScheduleDatabase(ms.database.PyDatabase):
         """Return the best records of a workload, best first."""
         found = self._database.records(_key(workload.mod), target_text(self._target))
         ranked = sorted((r for r in found if r.usable), key=lambda r: r.rank)[:top_k]
-        return [r for r in (self._tuning_record(r, workload) for r in ranked) if r is not None]
+        return [r for r in (tuning_record(r, workload) for r in ranked) if r is not None]
 
     def get_all_tuning_records(self) -> list[Any]:
         """Return the usable records of every workload of the target."""
         usable = [r for r in self._database.records(target=target_text(self._target)) if r.usable]
-        found = [self._tuning_record(r, self._workload(r)) for r in usable]
+        found = [tuning_record(r, self._workload(r)) for r in usable]
         return [r for r in found if r is not None] + self._committed
 
     def __len__(self) -> int:
@@ -73,17 +73,19 @@ class MetaScheduleDatabase(ms.database.PyDatabase):
         func = tvm.ir.load_json(record.workload_ir)
         return self.commit_workload(tvm.IRModule({"main": func}))
 
-    def _tuning_record(self, record: Record, workload: Any) -> Any:
-        """Return a record in MetaSchedule's form; None where its trace does not fit, or it has none."""
-        if record.trace is None:
-            return None
-        try:
-            schedule = replay_trace(record.trace, workload.mod["main"])
-        except InputError:
-            return None
-        seconds = [tvm.tirx.FloatImm("float64", s) for s in record.confirmed_secs or record.run_secs]
-        args_info = ms.arg_info.ArgInfo.from_prim_func(workload.mod["main"])
-        return ms.database.TuningRecord(schedule.trace, workload, seconds, self._target, args_info)
+
+def tuning_record(record: Record, workload: Any) -> Any:
+    """Return a record in MetaSchedule's form; None where its trace does not fit, or it has none."""
+    if record.trace is None:
+        return None
+    func = workload.mod["main"]
+    try:
+        schedule = replay_trace(record.trace, func)
+    except InputError:
+        return None
+    seconds = [tvm.tirx.FloatImm("float64", s) for s in record.confirmed_secs or record.run_secs]
+    args_info = ms.arg_info.ArgInfo.from_prim_func(func)
+    return ms.database.TuningRecord(schedule.trace, workload, seconds, as_target(record.target), args_info)
 
 
 def _key(mod: Any) -> str:

@@ -56,7 +56,6 @@ def _version_2(connection: sqlite3.Connection) -> None:
         CREATE UNIQUE INDEX one_record_a_candidate ON records
             (workload_hash, target_key, space, machine_fingerprint, device, key) WHERE key IS NOT NULL""")
     connection.execute("CREATE INDEX records_by_workload ON records (workload_hash, target_key, space)")
-    connection.execute("CREATE INDEX records_by_binary ON records (workload_hash, binary)")
     knobs = connection.execute(
         "SELECT number, knobs FROM records WHERE knobs IS NOT NULL ORDER BY number"
     ).fetchall()

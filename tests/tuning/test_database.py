@@ -162,18 +162,23 @@ def test_a_number_is_never_given_twice(database):
     assert [r.id for r in database.newer("w1", "t1", last)[0]] == ["added"]
 
 
-def test_an_equal_binary_is_found_where_it_was_measured(database):
-    for record in (
-        other(id="copy", binary="b", same_as="measured"),
-        other(id="measured", binary="b"),
-        other(id="unknown"),
-    ):
-        database.add(record)
-    assert database.by_binary("w1", "t1", "b", "here").id == "measured"
-    for missing in (("w2", "t1", "b", "here"), ("w1", "t2", "b", "here"), ("w1", "t1", "c", "here")):
-        assert database.by_binary(*missing) is None
-    assert database.by_binary("w1", "t1", "b", "there") is None
-    assert database.by_binary("w1", "t1", "", "here") is None
+def test_several_records_are_added_at_once_or_none(database):
+    database.add(other(id="known", key="k"))
+    new, again, same = other(id="new"), other(id="known", run_secs=(9.0,)), other(id="same", key="k")
+    assert [r.id for r in database.add_all([new, again, same])] == ["new", "known", "known"]
+    assert [r.id for r in database.records()] == ["known", "new"]
+    with pytest.raises(ts.InputError, match="NOT NULL constraint failed: records.message"):
+        database.add_all([other(id="right"), other(id="broken", message=None)])
+    assert len(database.records()) == 2
+
+
+def test_removed_records_are_gone_with_their_workloads(database):
+    for name, workload in (("a", "w1"), ("b", "w1"), ("c", "w2")):
+        database.add(other(id=name, workload_hash=workload))
+    database.remove(["b", "c", "unknown"])
+    assert [r.id for r in database.records()] == ["a"]
+    with pytest.raises(ts.InputError, match="no workload has the hash 'w2'"):
+        database.workload_ir("w2")
 
 
 def test_workload_ir_is_stored_once(database):
