@@ -29,7 +29,7 @@ def test_a_record_is_measured_again(run, tuned):
 
 
 def test_searches_that_do_not_arrive_are_more_than_the_limit(run, monkeypatch):
-    monkeypatch.setattr("tunesmith.tuning.study.strategies.Table.confirmed_s", lambda table, fastest: 1e-12)
+    monkeypatch.setattr("tunesmith.tuning.study.table.Table.confirmed_s", lambda table, fastest: 1e-12)
     words = [
         "study",
         "strategies",

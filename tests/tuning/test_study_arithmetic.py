@@ -8,7 +8,7 @@ import tunesmith as ts
 from tunesmith.tuning.study.endurance import GOAL_BYTES, EnduranceRow, files_left
 from tunesmith.tuning.study.engine import GOALS, OWN, STOCK, Run, engine_rows, promised
 from tunesmith.tuning.study.noise import noise_row
-from tunesmith.tuning.study.strategies import StrategyRow, quantile, with_goals
+from tunesmith.tuning.study.strategy_rows import StrategyRow, quantile, strategy_row, with_goals
 from tunesmith.tuning.study.turns import Turns
 
 
@@ -87,6 +87,12 @@ def test_noise_is_the_distance_between_quartiles(small):
 )
 def test_quantiles_know_no_more_than_the_searches(counts, q, found):
     assert quantile(counts, q, limit=8) == found
+
+
+def test_searches_that_were_given_up_are_none(small):
+    row = strategy_row(small, "tiles", "xgb", 7, 0.97, 0.5, [3, 9, 5], limit=8)
+    assert row.trials == (3, None, 5) and (row.seeds, row.reached, row.learned_from) == (3, 2, 7)
+    assert (row.q25, row.median, row.q75) == (4, 5, None)
 
 
 def needed(strategy, median, limit=256):

@@ -8,7 +8,7 @@ from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import host_target
 from tunesmith.tuning.measurement import Timing
 from tunesmith.tuning.search import search_for
-from tunesmith.tuning.study import strategies
+from tunesmith.tuning.study import strategies, table
 from tunesmith.tuning.study.meter import Meter
 
 SMALL = {"m": 64, "n": 64, "k": 64}
@@ -22,8 +22,8 @@ def quiet(line):
 @pytest.fixture
 def briefly(monkeypatch):
     """Measure only the best again, and once."""
-    monkeypatch.setattr(strategies, "_FASTEST", 1)
-    monkeypatch.setattr(strategies, "_AGAIN", 1)
+    monkeypatch.setattr(table, "_FASTEST", 1)
+    monkeypatch.setattr(table, "_AGAIN", 1)
 
 
 def count(small, database, *names, **options):
@@ -45,7 +45,7 @@ def test_a_point_is_measured_once_and_a_study_goes_on(small, tiles, tmp_path, br
 
 
 def test_a_search_that_does_not_arrive_is_more_than_the_limit(small, tiles, tmp_path, monkeypatch):
-    monkeypatch.setattr(strategies.Table, "confirmed_s", lambda self, fastest: 1e-12)
+    monkeypatch.setattr(table.Table, "confirmed_s", lambda self, fastest: 1e-12)
     with ts.Database(tmp_path / "study.db") as database:
         (row,) = count(small, database, "random", space=tiles)
     assert row.trials == (None, None) and row.median is None and row.reached == 0
@@ -70,11 +70,11 @@ def test_the_best_is_measured_again_and_a_lucky_trial_is_not(small, tiles, tmp_p
     with ts.Database(tmp_path / "study.db") as database:
         with Meter(small, search, host_target(), QUICK) as meter:
             fake = Fake(meter({"rows": 4, "columns": 8}))
-        table = strategies.Table(small, search, database, fake, quiet)
+        points = table.Table(small, search, database, fake, quiet)
         for rows in (1, 2, 4, 8, 16):
-            table({"rows": rows, "columns": 8})
+            points({"rows": rows, "columns": 8})
         # The first time of each point is 1 / 100 of what it really takes.
-        assert table.confirmed_s(table.fastest()) == pytest.approx(0.5)
+        assert points.confirmed_s(points.fastest()) == pytest.approx(0.5)
 
 
 def test_a_warm_start_collects_trials_of_other_shapes_only_once(tmp_path, briefly):
@@ -99,7 +99,8 @@ def test_a_warm_start_collects_trials_of_other_shapes_only_once(tmp_path, briefl
         (["random"], {"limit": 0}, "limit must be at least 1: limit=0"),
         (["random"], {"share": 1.5}, "at most 1: share=1.5"),
         (["random"], {"space": "sketch"}, "strategies are compared on knob spaces: found 'sketch'"),
-        (["random+transfer"], {"others": [ts.workload("matmul", **SMALL)]}, "start from other shapes"),
+        (["xgb+transfer"], {"others": [ts.workload("matmul", **SMALL)]}, "start from other shapes"),
+        (["random+transfer"], {"others": [ts.workload("matmul", m=3, n=3, k=3)]}, "random cannot start from"),
     ],
 )
 def test_the_strategies_study_refuses_bad_input(small, tmp_path, names, options, message):
