@@ -1,5 +1,7 @@
 """The commands that move records: merge, prune, export, import, check."""
 
+import dataclasses
+import json
 import shutil
 import sqlite3
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 import tunesmith as ts
 from tunesmith.cli.db.export import FORMATS
+from tunesmith.machine.target import target_text
 from tunesmith.tuning import exchange
 
 BEST, FAILED = "f57be17b9ed9", "e39bc670a622"
@@ -49,6 +52,20 @@ def test_records_go_out_and_come_in(run, frozen):
         assert run("db", "export", path, *words).rows == [{"file": path, "format": format, "records": count}]
     first, second = run("db", "import", "r.jsonl", "logs", "--target", target, "--db", "n.db", "--json").rows
     assert (first["new"], second["new"]) == (7, 6)
+
+
+def test_what_metaschedule_made_is_verified_where_that_is_asked_for(run, frozen):
+    target = {**json.loads(target_text(ts.host_target())), "tag": "another name"}
+    with ts.Database(frozen) as database:
+        record = database.get("6f42597b7a8b")
+    with ts.Database("here.db") as database:
+        database.add(dataclasses.replace(record, target=json.dumps(target)))
+    run("db", "export", "logs", "--format", "meta-schedule", "--db", "here.db")
+    outcome = run("db", "import", "logs", "--verify", "--db", "new.db", "--json")
+    assert outcome.rows[0]["new"] == 1
+    assert outcome.stderr == "1 imported records were tried here: 1 are right and may be applied\n"
+    (best,) = run("db", "best", "--db", "new.db", "--json").rows
+    assert best["verified"] is True and best["space"] == "sketch"
 
 
 def test_without_a_record_to_write_the_status_is_1(run, frozen):
