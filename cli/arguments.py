@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..integrate.model import Model
     from ..kernels.operator import Workload
     from ..tuning.database import Database
+    from ..tuning.remote import Remote
 
 
 def is_model(word: str) -> bool:
@@ -65,6 +66,18 @@ def runnable_target(text: str) -> Any:
 def _instruction_set(target: Any) -> tuple[str, ...]:
     """Name the kind of a target, and for llvm the architecture."""
     return (str(target.kind.name), *str(target.attrs.get("mtriple", "")).split("-")[:1])
+
+
+def remote_named(tracker: str | None, key: str | None) -> Remote | None:
+    """Return the servers that --rpc-tracker and --rpc-key name; None where neither is given."""
+    if tracker is None and key is None:
+        return None
+    if tracker is None or key is None:
+        missing = "--rpc-tracker" if tracker is None else "--rpc-key"
+        raise InputError(f"--rpc-tracker and --rpc-key belong together: give {missing} as well")
+    from ..tuning.remote import Remote
+
+    return Remote(tracker, key)
 
 
 def require_only(kind: str, **given: object) -> None:

@@ -83,6 +83,17 @@ def common_options(command: F) -> F:
     return json(debug(command))
 
 
+def rpc_options(command: F) -> F:
+    """Add what names servers of TVM's RPC: --rpc-tracker and --rpc-key."""
+    tracker = click.option(
+        "--rpc-tracker",
+        metavar="HOST[:PORT]",
+        help="Tracker of TVM's RPC whose servers to measure on.  [default port: 9190]",
+    )
+    key = click.option("--rpc-key", metavar="KEY", help="Which of the tracker's servers.")
+    return tracker(key(command))
+
+
 shape_option = click.option(
     "--shape",
     default="",
@@ -134,6 +145,7 @@ existing_database_option = click.option(
 
 database_option = click.option(
     "--db",
+    "--tuning-records",
     "database_path",
     default=DEFAULT_DATABASE,
     show_default=True,
