@@ -1,42 +1,42 @@
 """Worker processes: where candidates are built and run, so that one that hangs or crashes costs one trial.
 
 A group of workers starts as one process that imports TVM once (0.8 s) and forks each worker. When a
-worker dies, that first process tells why and forks another one: 10 ms instead of a new start. All of them
-end with their parent, however it ends, and none sees the terminal's Ctrl-C: the parent decides.
+worker dies, that first process tells why and forks another one: 10 ms instead of a new start. When it dies
+itself, all is started again. All of them end with their parent, however it ends, and none sees the
+terminal's Ctrl-C: the parent decides.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
-import importlib
 import os
-import pickle
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from ..machine.process import usable_cpus
+from .worker_process import command, death
 
 Task = Callable[[Any], Any]
 """A function of a module that the worker can import; its argument and result are picklable."""
 
 # Starting imports TVM on a machine that may be busy.
 _START_TIMEOUT_S = 120.0
+# The system may take a while to clear a large process away.
+_DEATH_S = 10.0
 _TAIL_BYTES = 2000
 # LLVM and libraries that are loaded again and again leak: a worker that has grown by this much is replaced.
 _GROWTH_BYTES = 1 << 30
-_PR_SET_PDEATHSIG = 1
 # Runs go one at a time: more builders than these would wait for them.
 _MOST_BUILDERS = 8
 
@@ -72,30 +72,12 @@ class WorkerGroup:
         environment: Mapping[str, str] | None = None,
         preload: tuple[str, ...] = ("tvm", "tunesmith.tuning.tasks"),
     ) -> None:
-        with ExitStack() as theirs:
-            channels = [socket.socketpair() for _ in range(count)]
-            # Temporary files have no name: nothing of them is left behind.
-            outputs = [tempfile.TemporaryFile("w+b", buffering=0) for _ in range(count)]
-            pipes = [theirs.enter_context(channel[1]).fileno() for channel in channels]
-            files = [output.fileno() for output in outputs]
-            for file in files:
-                # Written to at its end, wherever that is after the parent emptied it.
-                fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_APPEND)
-            # What is importable here shall be importable there.
-            path = os.pathsep.join(p for p in sys.path if p)
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, *map(_listed, (pipes, files, [os.getpid()], preload))],
-                env={**os.environ, "PYTHONPATH": path, **(environment or {})},
-                pass_fds=[*pipes, *files],
-                stdin=subprocess.DEVNULL,
-                stdout=outputs[0],
-                stderr=outputs[0],
-                start_new_session=True,
-            )
-        self.workers = [
-            Worker(Connection(channel[0].detach()), output, self._process)
-            for channel, output in zip(channels, outputs, strict=True)
-        ]
+        # What is importable here shall be importable there.
+        path = os.pathsep.join(p for p in sys.path if p)
+        self._environment = {**os.environ, "PYTHONPATH": path, **(environment or {})}
+        self._preload = preload
+        self.workers = [Worker(self, _output()) for _ in range(count)]
+        self._start()
 
     def __enter__(self) -> WorkerGroup:
         """Return the group itself."""
@@ -109,10 +91,7 @@ class WorkerGroup:
 
     def close(self) -> None:
         """End the workers and everything they started; safe to call twice."""
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        self._end()
         for worker in self.workers:
             worker.close()
 
@@ -120,6 +99,56 @@ class WorkerGroup:
         """Wait until no worker is starting: that would disturb a measurement."""
         for worker in self.workers:
             worker.wait_until_ready()
+
+    def restart(self) -> None:
+        """Start again after the first process was lost, and all workers with it.
+
+        Raises
+        ------
+        RuntimeError
+            It ended before any worker was ready: it would do so again.
+        """
+        reason = death(self._end())
+        if not any(worker.started for worker in self.workers):
+            tail = self.workers[0].output_tail()
+            raise RuntimeError(f"the worker processes ended by themselves: {reason}{tail}")
+        for worker in self.workers:
+            worker.lose(f"the process that starts the workers ended: {reason}")
+        self._start()
+
+    def _start(self) -> None:
+        """Start the first process, with a line from it to each worker's end here."""
+        with ExitStack() as theirs:
+            lines = [socket.socketpair() for _ in self.workers]
+            ends = [theirs.enter_context(line[1]).fileno() for line in lines]
+            outputs = [worker.output.fileno() for worker in self.workers]
+            self._process = subprocess.Popen(
+                command(ends, outputs, self._preload),
+                env=self._environment,
+                pass_fds=[*ends, *outputs],
+                stdin=subprocess.DEVNULL,
+                stdout=outputs[0],
+                stderr=outputs[0],
+                start_new_session=True,
+            )
+        for worker, line in zip(self.workers, lines, strict=True):
+            worker.listen(Connection(line[0].detach(), writable=False))
+
+    def _end(self) -> int:
+        """Kill whatever there is of the group, and return the first process's return code."""
+        if self._process.returncode is None:
+            # Not yet reaped: no other process has got its number.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        return self._process.wait()
+
+
+def _output() -> BinaryIO:
+    """Make a file for a worker's output; it has no name, so nothing of it is left behind."""
+    output = tempfile.TemporaryFile("w+b", buffering=0)
+    # Written to at its end, wherever that is after the parent emptied it.
+    fcntl.fcntl(output, fcntl.F_SETFL, fcntl.fcntl(output, fcntl.F_GETFL) | os.O_APPEND)
+    return output
 
 
 def start_workers(builders: int | None = None) -> WorkerGroup:
@@ -133,11 +162,16 @@ def start_workers(builders: int | None = None) -> WorkerGroup:
 class Worker:
     """One worker, seen from the process that gives it tasks; made by its group."""
 
-    def __init__(self, connection: Connection, output: BinaryIO, group: subprocess.Popen[bytes]) -> None:
-        self.connection = connection
-        self._output, self._group = output, group
+    connection: Connection
+    """Becomes readable when the task sent has ended, however it has."""
+
+    def __init__(self, group: WorkerGroup, output: BinaryIO) -> None:
+        self.output, self.started = output, False
+        self._group = group
+        self._line: Connection | None = None
         self._process = self._bytes_at_first = 0
         self._ready = False
+        self._lost = ""
 
     def call(self, task: Task, payload: Any, timeout_s: float) -> Any:
         """Do a task and return its result.
@@ -152,22 +186,28 @@ class Worker:
 
     def send(self, task: Task, payload: Any) -> None:
         """Hand a task over without waiting for it; a process that has grown too large is replaced first."""
+        if self._ready and self.connection.poll():
+            # It died while it had nothing to do: that is no task's fault.
+            self._ready = False
         self.wait_until_ready()
         if self.resident_bytes() > self._bytes_at_first + _GROWTH_BYTES:
             self.restart()
             self.wait_until_ready()
-        os.ftruncate(self._output.fileno(), 0)
-        self.connection.send((task, payload))
+        os.ftruncate(self.output.fileno(), 0)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            # Where it has died just now, who waits for its answer is told.
+            self.connection.send((task, payload))
 
     def receive(self, timeout_s: float) -> Any:
         """Wait for the result of the task sent."""
         if not self.connection.poll(timeout_s):
             self.restart()
             raise WorkerTimeout(f"no answer within {timeout_s:g} s")
-        kind, value = self._next_message()
-        if kind == "died":
-            self._ready = False
-            raise WorkerCrash(value + self._output_tail())
+        try:
+            kind, value = self.connection.recv()
+        except (EOFError, OSError) as error:
+            cause = self._cause_of_death() + self.output_tail()
+            raise WorkerCrash(cause) from error
         self._bytes_at_first = self._bytes_at_first or self.resident_bytes()
         if kind == "error":
             raise WorkerError(value)
@@ -176,11 +216,15 @@ class Worker:
     def wait_until_ready(self) -> None:
         """Wait until the worker has started or started again; after that it waits without using a CPU."""
         while not self._ready:
-            if not self.connection.poll(_START_TIMEOUT_S):
-                raise RuntimeError(f"no worker started in {_START_TIMEOUT_S:g} s{self._output_tail()}")
-            kind, value = self._next_message()
-            if kind == "ready":
-                self._process, self._bytes_at_first, self._ready = value, 0, True
+            assert self._line is not None
+            if not self._line.poll(_START_TIMEOUT_S):
+                raise RuntimeError(f"no worker started in {_START_TIMEOUT_S:g} s{self.output_tail()}")
+            kind, value = self._news()
+            if kind == "started":
+                self._hang_up()
+                self.connection = Connection(recv_handle(self._line))
+                self._process, self._bytes_at_first = value, 0
+                self._ready = self.started = True
 
     def hold(self) -> None:
         """Stop the process where it is; it uses no CPU until it is let go."""
@@ -212,115 +256,63 @@ class Worker:
             return 0
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._process, number)
-
     def restart(self) -> None:
         """Put a fresh process in the place of the one that does the work."""
-        self.wait_until_ready()
-        self._ready = False
         self._signal(signal.SIGKILL)
+        self._ready = False
 
     def close(self) -> None:
         """Close this end; the group ends the process."""
-        self.connection.close()
-        self._output.close()
+        self._hang_up()
+        if self._line is not None:
+            self._line.close()
+        self.output.close()
 
-    def _next_message(self) -> tuple[str, Any]:
-        try:
-            kind, value = self.connection.recv()
-        except (EOFError, OSError) as error:
-            status = self._group.wait()
-            tail = self._output_tail()
-            raise RuntimeError(f"the worker processes ended by themselves: {death(status)}{tail}") from error
-        return kind, value
+    def listen(self, line: Connection) -> None:
+        """Take over the line on which the group's first process tells what becomes of the worker."""
+        if self._line is not None:
+            self._line.close()
+        self._line, self.started = line, False
 
-    def _output_tail(self) -> str:
+    def lose(self, cause: str) -> None:
+        """Note that the process went down with its group; who waits for its answer is told the cause."""
+        self._ready, self._lost = False, cause
+
+    def output_tail(self) -> str:
         """Return the last of what the worker printed, on one line for messages."""
-        size = os.fstat(self._output.fileno()).st_size
-        tail = os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+        size = os.fstat(self.output.fileno()).st_size
+        tail = os.pread(self.output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES))
         text = " ".join(tail.decode(errors="replace").split())
         return f"; its last output: {text}" if text else ""
 
+    def _signal(self, number: signal.Signals) -> None:
+        # Only one that is known to run has a process id of its own.
+        if self._ready:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process, number)
 
-def _listed(values: Iterable[object]) -> str:
-    return ",".join(map(str, values))
+    def _hang_up(self) -> None:
+        if hasattr(self, "connection"):
+            self.connection.close()
 
+    def _cause_of_death(self) -> str:
+        """Return why the channel to the process ended."""
+        if not self._ready:
+            return self._lost
+        assert self._line is not None
+        if not self._line.poll(_DEATH_S):
+            # It has closed its end, but lives.
+            self._signal(signal.SIGKILL)
+        _, cause = self._news()
+        self._ready = False
+        return str(cause)
 
-def death(returncode: int) -> str:
-    """Say how a process ended, from its return code (negative: a signal)."""
-    if returncode >= 0:
-        return f"exit status {returncode}"
-    with contextlib.suppress(ValueError):
-        return signal.Signals(-returncode).name
-    return f"signal {-returncode}"
-
-
-def main(arguments: list[str]) -> None:
-    """Run as the first process of a group: import, fork the workers, and fork again whichever dies."""
-    pipes, files, (parent,) = ([int(n) for n in text.split(",")] for text in arguments[:3])
-    _die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _import_all([name for name in arguments[3].split(",") if name])
-    missing = [(Connection(pipe), file) for pipe, file in zip(pipes, files, strict=True)]
-    running: dict[int, tuple[Connection, int]] = {}
-    while True:
-        for connection, file in missing:
-            running[_forked(connection, file)] = (connection, file)
-        process, status = os.waitpid(-1, 0)
-        missing = [running.pop(process)]
+    def _news(self) -> tuple[str, Any]:
+        """Wait for what the first process tells of this worker; where that died, start it again."""
+        assert self._line is not None
         try:
-            missing[0][0].send(("died", death(os.waitstatus_to_exitcode(status))))
-        except OSError:
-            return
-
-
-def _forked(connection: Connection, output: int) -> int:
-    """Fork a worker and return its process id."""
-    here = os.getpid()
-    process = os.fork()
-    if process == 0:
-        _die_with(here)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        _work(connection)
-    return process
-
-
-def _import_all(modules: list[str]) -> None:
-    from ..machine.process import keep_torch_out
-
-    if "tvm" in modules:
-        keep_torch_out()
-    for name in modules:
-        importlib.import_module(name)
-
-
-def _die_with(parent: int) -> None:
-    """Ask Linux to kill this process when its parent ends, however that ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(0)
-
-
-def _work(connection: Connection) -> NoReturn:
-    """Do tasks until the parent closes the pipe."""
-    connection.send(("ready", os.getpid()))
-    while True:
-        try:
-            message = connection.recv_bytes()
+            kind, value = self._line.recv()
         except (EOFError, OSError):
-            os._exit(0)
-        try:
-            task, payload = pickle.loads(message)
-            answer = ("done", task(payload))
-        except Exception as error:
-            traceback.print_exc()
-            answer = ("error", f"{type(error).__name__}: {error}")
-        connection.send(answer)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+            self._group.restart()
+            return "died", self._lost
+        return kind, value

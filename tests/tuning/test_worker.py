@@ -1,8 +1,10 @@
+import contextlib
 import os
 import signal
 import time
 
 import pytest
+from tunesmith.tuning import worker as worker_module
 from tunesmith.tuning.worker import WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
 
 
@@ -74,6 +76,90 @@ def test_ctrl_c_does_not_reach_workers(worker):
     worker.send(time.sleep, 0.3)
     os.kill(worker._process, signal.SIGINT)
     assert worker.receive(10) is None
+
+
+def end(process):
+    """Kill a process from outside and wait until its parent has noticed."""
+    os.kill(process, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while is_running(process) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_worker_killed_while_idle_costs_no_task(worker):
+    end(worker.call(os.getpgid, 0, 10) and worker._process)
+    assert [worker.call(abs, -i, 10) for i in range(5)] == [0, 1, 2, 3, 4]
+
+
+def test_task_that_was_given_up_is_not_done_by_the_next_process(worker):
+    for i in range(5):
+        # As often as not the task is still in the channel, unread.
+        worker.send(abs, -100)
+        worker.restart()
+        assert [worker.call(abs, -i, 10), worker.call(abs, -i - 1, 10)] == [i, i + 1]
+
+
+def test_killed_in_the_middle_of_a_task(worker):
+    worker.send(time.sleep, 60)
+    end(worker._process)
+    with pytest.raises(WorkerCrash, match=r"SIGKILL \(perhaps out of memory\)"):
+        worker.receive(10)
+    assert worker.call(abs, -1, 10) == 1
+
+
+def test_large_task_and_answer_of_a_process_that_dies(worker):
+    worker.wait_until_ready()
+    end(worker._process)
+    with contextlib.suppress(WorkerCrash):
+        worker.call(len, b"x" * (1 << 22), 10)
+    assert worker.call(len, b"x" * (1 << 22), 10) == 1 << 22
+    assert worker.call(bytes, 1 << 22, 10) == bytes(1 << 22)
+
+
+def test_worker_that_closes_its_channel_is_ended(worker, monkeypatch):
+    monkeypatch.setattr(worker_module, "_DEATH_S", 0.1)
+    with pytest.raises(WorkerCrash, match="SIGKILL"):
+        worker.call(exec, "import os, time; os.closerange(3, 99); time.sleep(60)", 10)
+    assert worker.call(abs, -1, 10) == 1
+
+
+def test_group_starts_again_when_its_first_process_is_killed():
+    with WorkerGroup(3, preload=()) as group:
+        first, second, third = group.workers
+        third.call(abs, -1, 10)
+        first.send(time.sleep, 60)
+        second.send(time.sleep, 60)
+        before = group._process.pid
+        os.kill(before, signal.SIGKILL)
+        for worker in (first, second):
+            with pytest.raises(WorkerCrash, match="the process that starts the workers ended: SIGKILL"):
+                worker.receive(10)
+        # The third had nothing to do: it costs no task.
+        assert [worker.call(abs, -i, 10) for i, worker in enumerate(group.workers)] == [0, 1, 2]
+        assert group._process.pid != before
+
+
+def test_worker_that_is_starting_has_no_process_to_stop(worker, monkeypatch):
+    told = []
+    monkeypatch.setattr(os, "kill", lambda process, number: told.append(process))
+    with WorkerGroup(1, preload=()) as group:
+        # Process 0 would be the group of this process itself.
+        group.workers[0].hold()
+        group.workers[0].let_go()
+        group.workers[0].restart()
+    assert told == []
+
+
+def test_worker_that_has_grown_is_replaced(worker, monkeypatch):
+    def grown(megabytes):
+        worker.call(exec, f"import os; os.kept = b'x' * ({megabytes} << 20)", 10)
+        return worker._process
+
+    monkeypatch.setattr(worker_module, "_GROWTH_BYTES", 64 << 20)
+    first = grown(1)
+    assert grown(1) == first
+    grown(128)
+    assert grown(1) != first
 
 
 def test_close_ends_every_process():
