@@ -78,11 +78,11 @@ def explain(record: Record, workload: Workload) -> Explanation:
     workload : Workload
         Its workload, which knows what one call costs.
     """
-    schedule, problem = None, ()
+    schedule, problem = None, ""
     try:
         schedule = None if record.trace is None else replay_trace(record.trace, workload.func)
     except InputError as error:
-        problem = (str(error),)
+        problem = str(error)
     code = [] if schedule is None else [str(line) for line in schedule.trace.as_python()]
     return Explanation(
         record=record.id,
@@ -91,7 +91,7 @@ def explain(record: Record, workload: Workload) -> Explanation:
         after=None if schedule is None else loop_nest(schedule.mod["main"]),
         knobs=_knobs(record, workload),
         steps=tuple(Step(line, in_words(line)) for line in code),
-        built=(*problem, *_built(record)),
+        built=(*((problem,) if problem else ()), *_built(record)),
         ran=_ran(record),
         result=_result(record, workload),
         made=_made(record),

@@ -9,14 +9,14 @@ import click
 from ...machine.errors import InputError
 from ..options import TvmCommand, common_options, database_option
 from ..output import print_notice
-from .rows import print_merged
+from .sources import print_merged, require_files
 
 if TYPE_CHECKING:
     from ...tuning.database import Database
 
 
 @click.command("import", cls=TvmCommand, examples=["db import records.jsonl", "db import tuning_logs"])
-@click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True))
+@click.argument("paths", metavar="FILE...", nargs=-1, required=True)
 @click.option("--target", metavar="TARGET", help="Take only records of this target.  [default: host]")
 @click.option("--any-target", is_flag=True, help="Take the records of all targets.")
 @click.option(
@@ -45,6 +45,7 @@ def import_command(
 
     if target is not None and any_target:
         raise InputError(f"--any-target takes all, and --target {target} one; give one of them")
+    require_files(paths)
     with Database(database_path) as database:
         merged = import_records(database, paths, None if any_target else target or "host")
         status = print_merged(merged, as_json)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from ..options import TvmCommand, common_options, database_option
-from .rows import print_merged
+from .sources import print_merged, require_files
 
 
 @click.command("merge", cls=TvmCommand, examples=["db merge laptop.db server.db --db all.db"])
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @database_option
 @common_options
 def merge_databases(files: tuple[str, ...], database_path: str, as_json: bool) -> int:
@@ -21,5 +21,6 @@ def merge_databases(files: tuple[str, ...], database_path: str, as_json: bool) -
     from ...tuning.database import Database
     from ...tuning.merging import merge
 
+    require_files(files)
     with Database(database_path) as into:
         return print_merged(merge(files, into), as_json)

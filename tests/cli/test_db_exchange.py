@@ -100,7 +100,7 @@ def test_damage_is_told_and_the_status_is_1(run, frozen):
     ("words", "message"),
     [
         (["merge"], "missing argument 'FILE...'"),
-        (["merge", "none.db"], "Path 'none.db' does not exist"),
+        (["merge", "none.db"], "there is no file none.db"),
         (["merge", "frozen.db", "--db", "frozen.db"], "frozen.db is the database that the others are merged"),
         (["prune"], "say what to remove: records, or --keep, --status, --operator or --older-than"),
         (["prune", "f57b", "--keep", "1"], "give records to remove, or options that choose them, not both"),
@@ -110,7 +110,7 @@ def test_damage_is_told_and_the_status_is_1(run, frozen):
         (["export", "frozen.db", "--db", "frozen.db"], "frozen.db is there already; give another path"),
         (["export", "no/r.jsonl", "--db", "frozen.db"], "cannot write no/r.jsonl: No such file"),
         (["export", "r.jsonl", "--format", "json"], "'json' is not one of 'jsonl', 'meta-schedule'"),
-        (["import", "none.jsonl"], "Path 'none.jsonl' does not exist"),
+        (["import", "none.jsonl"], "there is no file none.jsonl"),
         (["import", "frozen.db", "--target", "c", "--any-target"], "give one of them"),
         (["check"], "there is no database tunesmith.db"),
     ],
