@@ -33,7 +33,7 @@ COST_MODELS = ("xgb", "random")
 
 _BATCH = 4
 # Sketches made for each one that is proposed; of these, how many are drawn instead of changed.
-_MADE = 4
+_MADE = 3
 _DRAWN_SHARE = 0.3
 # Proposals that the model has no say in.
 _RANDOM_SHARE = 0.15

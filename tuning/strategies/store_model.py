@@ -102,7 +102,7 @@ class StoreModel:
 
         self._train()
         rows = self._booster.predict(xgboost.DMatrix(np.concatenate(programs)))
-        return np.bincount(_owners(programs), weights=rows, minlength=len(programs))
+        return np.bincount(_owners(programs), weights=rows).astype(np.float64)
 
     def shares(self) -> Scores:
         """Return each seen program's throughput as a share of the best of its group."""
