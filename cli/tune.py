@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .arguments import is_model, model_at, require_only, runnable_target, several_workloads
 from .options import (
-    Duration,
     TvmCommand,
     common_options,
     database_option,
@@ -18,13 +19,16 @@ from .options import (
     shapes_option,
     target_option,
 )
-from .output import Column, milliseconds, percent, print_notice, print_rows, rate, times
+from .output import Column, milliseconds, percent, print_notice, print_rows, rate, seconds, times
 from .tasks import chosen_tasks
+from .tune_options import TIMING, budget_options, display_options, search_options, timing_options
 
 if TYPE_CHECKING:
     from ..integrate.extraction import ModelWorkload
     from ..kernels.operator import Workload
-    from ..tuning.progress import TuneResult
+    from ..tuning.events import TuneResult
+    from ..tuning.measurement import Timing
+    from ..tuning.plan import TuningPlan, WorkloadPlan
 
 _TASK_COLUMNS = [
     Column("task", "task"),
@@ -48,105 +52,115 @@ _RESULT_COLUMNS = [
 ]
 
 
+_PLAN_COLUMNS = [
+    Column("operator", "operator"),
+    Column("shape", "shape"),
+    Column("space", "space"),
+    Column("size", "size"),
+    Column("strategy", "strategy"),
+    Column("recorded", "recorded"),
+    Column("trials", "new trials"),
+    Column("trial_s", "s a trial", seconds),
+]
+
+
 @click.command(
     cls=TvmCommand,
     examples=[
         "tune matmul --shape m=1024,n=1024,k=1024 --trials 64",
-        "tune model.onnx --tasks 0,1 --trials 32 --time-budget 10m",
+        "tune matmul --shape m=1024,n=1024,k=1024 --dry-run",
+        "tune model.onnx --tasks 0,1 --time-budget 10m --roofline 95%",
     ],
 )
 @click.argument("subject", metavar="OP|MODEL")
 @shapes_option
 @dtype_option
 @click.option(
-    "--space", metavar="NAME", help="A schedule's name, or sketch.  [default: the default schedule]"
-)
-@click.option(
-    "--strategy", metavar="NAME", help="How to choose candidates.  [default: xgb; sketch: evolutionary]"
-)
-@click.option("--cost-model", type=click.Choice(["xgb", "random"]), help="For evolutionary.  [default: xgb]")
-@click.option(
-    "--trials",
-    type=int,
-    metavar="N",
-    help="Candidates to measure in all, those already in the database included.  [default: 64 a workload]",
-)
-@click.option("--time-budget", type=Duration(), metavar="TIME", help="Stop after 90s, 10m or 1h30m in all.")
-@click.option("--early-stopping", type=int, metavar="N", help="Stop after N trials without a faster one.")
-@click.option("--seed", default=0, show_default=True, metavar="N", help="Equal seeds try equal candidates.")
-@database_option
-@click.option(
     "--tasks",
     metavar="EXPR",
     help="Functions of a model: list prints them; all, 0, 0,2, 3-5, -3, 4- choose.  [default: all]",
 )
-@click.option(
-    "--timeout",
-    type=Duration(),
-    default=10.0,
-    show_default=True,
-    metavar="TIME",
-    help="Seconds that building one candidate may take, and that running it may take.",
-)
-@click.option(
-    "--number",
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Calls averaged in one repetition; 0 takes as many as --min-repeat-ms needs.",
-)
-@click.option("--repeat", default=3, show_default=True, metavar="N", help="Repetitions, a value each.")
-@click.option(
-    "--min-repeat-ms",
-    default=30.0,
-    show_default=True,
-    metavar="MS",
-    help="Least duration of one repetition in milliseconds.",
-)
 @input_shapes_option
+@database_option
+@search_options
+@budget_options
+@timing_options
+@display_options
 @target_option
 @common_options
 def tune(
     subject: str,
     shapes: Sequence[str],
     dtype: str | None,
-    database_path: str,
     tasks: str | None,
     input_shapes: str | None,
+    database_path: str,
     target: str,
     as_json: bool,
-    number: int,
-    repeat: int,
-    min_repeat_ms: float,
+    dry_run: bool,
+    progress: str,
+    verbose: bool,
+    transfer: bool,
     **options: Any,
 ) -> int:
     """Search for the fastest right schedule of an operator or of a model's functions.
 
     Every trial is in the database as soon as it ends: the same command again goes on where the last one
-    stopped, and Ctrl-C ends it with the best so far. Exit status 1 if no candidate ran and was right.
+    stopped, and Ctrl-C ends it with the best so far. Several --shape, or a model's functions, share the
+    trials. Exit status 1 if no candidate ran and was right.
     """
     from ..tuning.database import Database
-    from ..tuning.measurement import Timing
+    from ..tuning.plan import plan
+    from ..tuning.progress import progress_named
+    from ..tuning.strategies.sketch_context import WARNINGS
     from ..tuning.tuner import tune as search
 
-    timing = Timing(number, repeat, min_repeat_ms)
-    compile_for = runnable_target(target)
+    if verbose:
+        os.environ[WARNINGS] = "1"
+    options |= {"timing": _timing(options), "target": runnable_target(target)}
+    subject_of = partial(_workloads, subject, shapes, dtype, tasks, input_shapes, options["target"])
     if tasks == "list":
-        _print_tasks(_functions(subject, shapes, dtype, input_shapes, compile_for), as_json)
+        _print_tasks(_functions(subject, shapes, dtype, input_shapes, options["target"]), as_json)
+        return 0
+    if dry_run:
+        workloads, weights = subject_of()
+        _print_plan(plan(workloads, weights=weights, database=database_path, **options), as_json)
         return 0
     with Database(database_path) as database:
         database.require_writable()
-        if is_model(subject):
-            found = _functions(subject, shapes, dtype, input_shapes, compile_for)
-            workloads = [found[i].workload for i in chosen_tasks(tasks or "all", len(found))]
-        else:
-            require_only("an operator", tasks=tasks, input_shapes=input_shapes)
-            workloads = several_workloads(subject, shapes, dtype)
-        results = search(workloads, target=compile_for, database=database, timing=timing, **options)
+        workloads, weights = subject_of()
+        options |= {"weights": weights, "database": database}
+        _warn(plan(workloads, estimate=False, **options))
+        results = search(workloads, transfer=transfer, progress=progress_named(progress), **options)
     print_rows([_row(result) for result in results], _RESULT_COLUMNS, as_json)
     if any(result.stopped_by == "interrupted" for result in results):
         print_notice("interrupted: what was measured is in the database; the same command goes on")
     return 0 if all(result.best for result in results) else 1
+
+
+def _timing(options: dict[str, Any]) -> Timing:
+    """Take out of the options how a candidate is timed."""
+    from ..tuning.measurement import Timing
+
+    given = {name: options.pop(name) for name in TIMING}
+    return Timing(budget_s=given.pop("trial_budget_ms") / 1000, **given)
+
+
+def _workloads(
+    subject: str,
+    shapes: Sequence[str],
+    dtype: str | None,
+    tasks: str | None,
+    input_shapes: str | None,
+    target: Any,
+) -> tuple[list[Workload], list[float] | None]:
+    """Return what is to be tuned, and for a model how often it calls each."""
+    if not is_model(subject):
+        require_only("an operator", tasks=tasks, input_shapes=input_shapes)
+        return several_workloads(subject, shapes, dtype), None
+    found = _functions(subject, shapes, dtype, input_shapes, target)
+    chosen = [found[i] for i in chosen_tasks(tasks or "all", len(found))]
+    return [task.workload for task in chosen], [float(task.calls) for task in chosen]
 
 
 def _functions(
@@ -178,6 +192,54 @@ def _print_tasks(found: list[ModelWorkload], as_json: bool) -> None:
         for number, task in enumerate(found)
     ]
     print_rows(rows, _TASK_COLUMNS, as_json)
+
+
+def _warn(planned: TuningPlan) -> None:
+    for warning in planned.warnings:
+        print_notice(f"warning: {warning}")
+
+
+def _print_plan(planned: TuningPlan, as_json: bool) -> None:
+    """Print what would be done with each workload, then what that comes to and what it is known from."""
+    from ..tuning.wording import clock
+
+    rows = [_plan_row(each) for each in planned.workloads]
+    print_rows(rows, _PLAN_COLUMNS, as_json)
+    for each, row in zip(planned.workloads, rows, strict=True):
+        if row["calls"]:
+            print_notice(f"{each.workload.label}: calls of {milliseconds(row['call_s'])} ms: {row['calls']}")
+    for basis in dict.fromkeys(row["basis"] for row in rows):
+        print_notice(f"seconds a trial: {basis}")
+    time = "" if planned.seconds is None else f", about {clock(planned.seconds)} minutes"
+    shared = ", shared by expected gain once each workload has those of the table" if len(rows) > 1 else ""
+    print_notice(f"{planned.trials} new trials{time}{shared}")
+    _warn(planned)
+
+
+def _plan_row(each: WorkloadPlan) -> dict[str, Any]:
+    workload, calls, estimate = each.workload, each.calls, each.estimate
+    size = f"{each.designs} designs"
+    if each.points is not None:
+        size = f"{each.points} points of {each.combinations}"
+    return {
+        "operator": workload.name,
+        "shape": dict(workload.shape),
+        "dtype": workload.dtype,
+        "space": each.space,
+        "size": size,
+        "combinations": each.combinations,
+        "points": each.points,
+        "designs": each.designs,
+        "strategy": each.strategy,
+        "recorded": each.recorded,
+        "trials": each.trials,
+        "call_s": estimate.call_s,
+        "calls": str(calls) if calls else None,
+        "calls_least": calls.total[0] if calls else None,
+        "calls_most": calls.total[1] if calls else None,
+        "trial_s": estimate.trial_s,
+        "basis": estimate.basis,
+    }
 
 
 def _row(result: TuneResult) -> dict[str, Any]:

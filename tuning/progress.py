@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from typing import Any, TextIO
 
@@ -155,6 +156,8 @@ class ProgressBar:
             self._write([f"{record.status}: {record.message[:MESSAGE_WIDTH]}"])
         failed = f", {failures.count} failed" if failures.count else ""
         bar = self._opened()
+        # Windows change; and where the size is unknown, tqdm itself shows nothing.
+        bar.ncols = shutil.get_terminal_size().columns
         bar.total, bar.n = event.trials, min(event.number, event.trials)
         bar.set_description_str(
             f"{self._workloads.place(record.workload_hash)}{record.operator}", refresh=False
@@ -170,7 +173,6 @@ class ProgressBar:
             self._bar = tqdm(
                 file=self._stream,
                 leave=False,
-                dynamic_ncols=True,
                 bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
             )
         return self._bar

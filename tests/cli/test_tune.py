@@ -1,3 +1,4 @@
+import inspect
 import os
 import signal
 import subprocess
@@ -7,6 +8,11 @@ from pathlib import Path
 import pytest
 import tunesmith as ts
 from tunesmith.cli.options import Duration
+from tunesmith.cli.tune import tune
+from tunesmith.cli.tune_options import TIMING, Share
+from tunesmith.tuning.progress import PROGRESS, ProgressBar
+from tunesmith.tuning.strategies.sketch_context import WARNINGS
+from tunesmith.tuning.tuner import TRIALS
 
 SHAPE = "m=8,n=16,k=4"
 QUICK = ("--trials", "2", "--min-repeat-ms", "1", "--strategy", "random")
@@ -47,6 +53,101 @@ def test_tasks_of_a_model_are_listed_and_chosen(run, onnx_file):
     assert [row["operator"] for row in outcome.rows] == [rows[1]["function"]]
 
 
+def test_a_dry_run_prints_the_plan_and_leaves_nothing(run):
+    words = ["--shape", SHAPE, "--shape", "m=16,n=16,k=16", "--trials", "30", "--early-stopping", "40"]
+    outcome = run("tune", "matmul", *words, "--dry-run")
+    assert outcome.status == 0 and list(Path().iterdir()) == []
+    assert "points of" in outcome.stdout and "new trials" in outcome.stdout
+    assert "checks + " in outcome.stderr and "30 new trials, about 0:" in outcome.stderr
+    assert "warning: early_stopping=40 cannot have an effect: 30 trials follow at most" in outcome.stderr
+
+
+def test_a_dry_run_counts_what_the_database_holds(run, tuned):
+    path, _ = tuned
+    before = path.read_bytes()
+    (row,) = run(
+        "tune", "matmul", "--shape", SHAPE, "--trials", "9", "--db", path, "--dry-run", "--json"
+    ).rows
+    assert (row["recorded"], row["trials"], row["strategy"]) == (2, 7, "xgb")
+    assert 0 < row["points"] <= row["combinations"] and row["calls_least"] <= row["calls_most"]
+    assert row["call_s"] > 0 and row["trial_s"] > 0 and row["basis"]
+    assert path.read_bytes() == before
+
+
+def test_a_dry_run_of_a_model_needs_no_database(run, onnx_file):
+    rows = run("tune", onnx_file, "--tasks", "0", "--space", "sketch", "--dry-run", "--json").rows
+    assert [row["points"] for row in rows] == [None] and rows[0]["designs"] >= 1
+
+
+def test_an_option_without_effect_is_warned_about_before_the_trials(run, tuned):
+    path, _ = tuned
+    outcome = run("tune", "matmul", "--shape", SHAPE, *QUICK, "--db", path, "--seed", "0")
+    lines = outcome.stderr.splitlines()
+    assert lines[0].startswith("warning: all trials are in the database") and lines[1].startswith("tuning")
+
+
+def test_quiet_says_nothing_but_the_result(run, tmp_path):
+    outcome = run("tune", "matmul", "--shape", SHAPE, *QUICK, "--quiet")
+    assert outcome.stderr == "" and "vs default" in outcome.stdout
+
+
+def test_what_is_asked_for_reaches_the_search(run, monkeypatch):
+    asked = {}
+
+    def search(workloads, **options):
+        asked.update(options, workloads=workloads)
+        return []
+
+    monkeypatch.setattr("tunesmith.tuning.tuner.tune", search)
+    words = ["--roofline", "95%", "--noise", "1%", "--trial-budget-ms", "50", "--cold-cache", "--no-transfer"]
+    more = ["--cooldown-ms", "2", "--number", "3", "--repeat", "4", "--min-repeat-ms", "0", "--timeout", "1m"]
+    outcome = run(
+        "tune", "matmul", "--shape", SHAPE, *words, *more, "--give-up-factor", "3", "--progress", "bar"
+    )
+    assert outcome.status == 0, outcome.stderr
+    assert asked["timing"] == ts.Timing(3, 4, 0.0, 0.05, 0.01, True, 2.0)
+    assert (asked["roofline"], asked["transfer"], asked["give_up_factor"]) == (0.95, False, 3.0)
+    assert (asked["timeout"], asked["weights"]) == (60.0, None)
+    assert isinstance(asked["progress"], ProgressBar)
+
+
+@pytest.mark.parametrize("words", [[], ["--verbose"]])
+def test_what_tvm_says_is_let_through_where_it_is_asked_for(run, monkeypatch, words):
+    heard = []
+    monkeypatch.setattr(
+        "tunesmith.tuning.tuner.tune", lambda *_, **__: heard.append(WARNINGS in os.environ) or []
+    )
+    # Set and taken away again: put back as it was at the end.
+    monkeypatch.setenv(WARNINGS, "")
+    monkeypatch.delenv(WARNINGS)
+    run("tune", "matmul", "--shape", SHAPE, *words)
+    assert heard == [bool(words)]
+
+
+def test_calls_in_a_model_are_its_weights(run, onnx_file, monkeypatch):
+    weights = []
+    monkeypatch.setattr(
+        "tunesmith.tuning.tuner.tune", lambda w, **options: weights.append(options["weights"]) or []
+    )
+    run("tune", onnx_file)
+    rows = run("tune", onnx_file, "--tasks", "list", "--json").rows
+    assert weights == [[row["calls"] for row in rows]]
+
+
+def test_the_defaults_are_those_of_the_functions():
+    defaults = tune.make_context("tune", ["matmul"]).params
+    timing = ts.Timing()
+    for name in set(TIMING) - {"trial_budget_ms"}:
+        assert defaults[name] == getattr(timing, name), name
+    assert defaults["trial_budget_ms"] == timing.budget_s * 1000
+    for name in ("timeout", "give_up_factor", "seed", "transfer"):
+        assert defaults[name] == inspect.signature(ts.tune).parameters[name].default, name
+    (trials,) = [option.help for option in tune.params if option.name == "trials"]
+    assert f"{TRIALS} a workload" in trials
+    (progress,) = [option.type for option in tune.params if option.opts == ["--progress"]]
+    assert list(progress.choices) == list(PROGRESS)
+
+
 def test_an_interrupt_keeps_the_best_so_far(tmp_path):
     tunesmith = Path(sys.executable).with_name("tunesmith")
     words = ["--debug", "tune", "matmul", "--shape", SHAPE, "--trials", "5000", "--min-repeat-ms", "1"]
@@ -76,7 +177,19 @@ def test_an_interrupt_keeps_the_best_so_far(tmp_path):
         (["matmul", "--shape", SHAPE, "--trials", "0"], "trials must be at least 1: trials=0"),
         (["matmul", "--shape", SHAPE, "--space", "matmull"], "unknown space 'matmull'; did you mean matmul?"),
         (["matmul", "--shape", SHAPE, "--strategy", "xbg"], "unknown strategy 'xbg'; did you mean xgb?"),
-        (["matmul", "--shape", SHAPE, "--cost-model", "mlp"], "'mlp' is not one of 'xgb', 'random'"),
+        (
+            ["matmul", "--shape", SHAPE, "--cost-model", "mlp"],
+            "unknown cost model 'mlp'; there are: random, xgb",
+        ),
+        (["matmul", "--shape", SHAPE, "--cost-model", "xgb"], "'xgb' has no cost model to choose"),
+        (["matmul", "--shape", SHAPE, "--roofline", "most"], "'most' is no share such as 0.95 or 95%"),
+        (["matmul", "--shape", SHAPE, "--roofline", "95"], "a share, more than 0 and at most 1: roofline=95"),
+        (["matmul", "--shape", SHAPE, "--noise", "-1%"], "noise must be a fraction of at least 0"),
+        (["matmul", "--shape", SHAPE, "--repeat", "0"], "repeat must be an integer of at least 1: repeat=0"),
+        (["matmul", "--shape", SHAPE, "--min-repeat-ms", "20000"], "every trial would time out"),
+        (["matmul", "--shape", SHAPE, "--shape", "m=9,n=9,k=9", "--trials", "1"], "shared by 2 workloads"),
+        (["matmul", "--shape", SHAPE, "--strategy", "grid", "--space", "sketch"], "cannot search the space"),
+        (["matmul", "--shape", SHAPE, "--progress", "bars"], "'bars' is not one of 'auto', 'lines'"),
         (["matmul", "--shape", SHAPE, "--time-budget", "10x"], "'10x' is no time above 0"),
         (["matmul", "--shape", SHAPE, "--time-budget", "0s"], "'0s' is no time above 0"),
         (["matmul", "--shape", SHAPE, "--tasks", "0"], "--tasks is not for an operator"),
@@ -107,3 +220,8 @@ def test_an_output_that_cannot_be_written_is_found_before_the_model_is_read(refu
 def test_times_have_units(text, seconds):
 
     assert Duration().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize(("text", "share"), [("0.95", 0.95), ("95%", 0.95), ("2 %", 0.02), ("1", 1.0)])
+def test_shares_are_numbers_or_percent(text, share):
+    assert Share().convert(text, None, None) == pytest.approx(share)
