@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..machine.facts import machine_fingerprint
 from .candidate import Candidate
 from .confirmation import trial_seconds
 from .database import Database
@@ -24,10 +23,14 @@ class Ledger:
         Where records are kept.
     workload_hash, target : str
         Whose records.
+    fingerprint : str
+        The machine that is measured on; times of others do not compare.
     """
 
-    def __init__(self, search: Search, database: Database, workload_hash: str, target: str) -> None:
-        self._search, self._database = search, database
+    def __init__(
+        self, search: Search, database: Database, workload_hash: str, target: str, fingerprint: str
+    ) -> None:
+        self._search, self._database, self._fingerprint = search, database, fingerprint
         self._of = (workload_hash, target)
         self._seen = 0
         self._ids: set[str] = set()
@@ -52,7 +55,9 @@ class Ledger:
     def add(self, record: Record) -> Record:
         """Put a new trial into the database and count it; return what the database holds of it now."""
         record = self._database.add(record)
-        self.without_gain = 0 if self._enter(record) else self.without_gain + 1
+        # Another process may have been faster, and its record taken up already.
+        faster = record.id not in self._ids and self._enter(record)
+        self.without_gain = 0 if faster else self.without_gain + 1
         self.counts[record.status] += 1
         self.best_after.append(self.best_s)
         return record
@@ -76,13 +81,13 @@ class Ledger:
         return self._by_binary.get(binary)
 
     def fastest(self, count: int) -> Sequence[Record]:
-        """Return the fastest right trials of this space; one for each binary."""
-        usable = (r for r in self.records if r.usable and not r.same_as)
-        return sorted(usable, key=trial_seconds)[:count]
+        """Return the fastest right trials of this space on this machine; one for each binary."""
+        here = (r for r in self.records if r.machine_fingerprint == self._fingerprint)
+        return sorted((r for r in here if r.usable and not r.same_as), key=trial_seconds)[:count]
 
     def _enter(self, record: Record) -> bool:
-        """Enter a record and tell whether it is the best so far; those of other machines do not compare."""
-        search, here = self._search, record.machine_fingerprint == machine_fingerprint()
+        """Enter a record and tell whether it is the best so far."""
+        search, here = self._search, record.machine_fingerprint == self._fingerprint
         self._ids.add(record.id)
         if record.space == search.name:
             self.records.append(record)

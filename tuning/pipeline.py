@@ -41,6 +41,8 @@ class Trial:
         An earlier trial with the same binary: this one was not run.
     device : str
         Where it was run; empty where it was not.
+    goes_first : bool
+        Whether no other one is run before it.
     """
 
     candidate: Candidate
@@ -50,6 +52,7 @@ class Trial:
     ran: Ran | None = None
     same_as: Record | None = None
     device: str = ""
+    goes_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,15 @@ class Pipeline:
 
     def discard(self) -> None:
         """Drop every trial on its way; workers that are busy with one start afresh."""
-        for worker in [*self._building, *self._running]:
+        for worker in self._busy:
             worker.restart()
         self._idle.extend(self._building)
         for trials in (self._waiting, self._building, self._built, self._running, self._ended):
             trials.clear()
+
+    @property
+    def _busy(self) -> list[Builder | Runner]:
+        return [*self._building, *self._running]
 
     def _start_builds(self) -> None:
         while self._waiting and self._idle:
@@ -132,6 +139,8 @@ class Pipeline:
 
     def _start_checks(self, conditions: Conditions) -> None:
         """Give what is built to runners that are free; what was measured before needs none."""
+        if any(trial.goes_first for trial in (*self._waiting, *self._building.values())):
+            return
         for runner in self._runners:
             while self._built and runner not in self._running:
                 trial = self._built.popleft()
@@ -147,9 +156,8 @@ class Pipeline:
     def _wait(self) -> None:
         """Wait for a builder or a runner; the time counts for what keeps the runners from timing."""
         start = time.monotonic()
-        busy = [*self._building, *self._running]
-        left = min(worker.deadline for worker in busy) - start
-        wait([worker.connection for worker in busy], max(0.0, left))
+        left = min(worker.deadline for worker in self._busy) - start
+        wait([worker.connection for worker in self._busy], max(0.0, left))
         self.seconds["verify" if self._running else "build"] += time.monotonic() - start
 
     def _take_builds(self) -> None:
@@ -161,7 +169,7 @@ class Pipeline:
             self._idle.append(builder)
             trial.built = built
             if built.status is Status.OK:
-                self._built.append(trial)
+                self._built.appendleft(trial) if trial.goes_first else self._built.append(trial)
             else:
                 self._end(trial, Ran(built.status, built.message))
 
@@ -180,9 +188,9 @@ class Pipeline:
         """Time a candidate while all builders are held."""
         start = time.monotonic()
         builders = list(self._building)
-        for builder in builders:
-            builder.hold()
         try:
+            for builder in builders:
+                builder.hold()
             return runner.time(job, checked)
         finally:
             for builder in builders:
@@ -191,9 +199,9 @@ class Pipeline:
 
     def _end(self, trial: Trial, ran: Ran) -> None:
         trial.ran = ran
-        if trial.built is not None and trial.built.library:
-            for file in (trial.built.library, f"{trial.built.library}.json"):
-                Path(file).unlink(missing_ok=True)
+        # Also what is left of a build that failed: it may have failed because the disk is full.
+        for file in (trial.job.library, f"{trial.job.library}.json"):
+            Path(file).unlink(missing_ok=True)
         self._ended.append(trial)
 
 

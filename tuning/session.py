@@ -24,6 +24,7 @@ from .candidate import Candidate
 from .cases import Cases, prepare_cases
 from .confirmation import FINALISTS, confirm
 from .database import Database
+from .device import Device
 from .events import Progress, Started, TrialEnded, TuneResult, quiet
 from .experience import experiences
 from .ledger import Ledger
@@ -46,6 +47,7 @@ class Options:
     """What a tuning was asked for; see `tune`. ``number`` of ``of``: which of the call's workloads it is."""
 
     target: Any
+    device: Device
     strategy: str
     cost_model: str | None
     seed: int
@@ -93,16 +95,18 @@ class Session:
         self._begun, self._goal = False, 0
         self._pipeline: Pipeline = bench.pipeline()
         self.stopped_by: str | None = None
-        self.ledger = Ledger(search, database, workload.hash, self._target)
+        self.ledger = Ledger(search, database, workload.hash, self._target, options.device.fingerprint)
 
     @property
     def trials(self) -> int:
         """Trials of this space, those of earlier sessions included."""
         return len(self.ledger.records)
 
-    @property
+    @cached_property
     def roofline_s(self) -> float:
-        """The least seconds that the machine's peaks allow."""
+        """The least seconds that the machine's peaks allow; 0 for another machine: they are not known."""
+        if not self._options.device.local:
+            return 0.0
         # Where no peaks are kept yet they are measured now: between two trials, never during one.
         with device_lock():
             peaks = measured_peaks()
@@ -117,17 +121,18 @@ class Session:
         """Make the strategy and the test cases; the rest of the time belongs to trials."""
         search, options, workload = self._search, self._options, self.workload
         with self._timed("search"):
-            self._strategy = make_strategy(
+            self._strategy = strategy = make_strategy(
                 search, options.strategy, workload, options.target, options.seed, options.cost_model
             )
-            others = self._of_other_workloads() if isinstance(self._strategy, LearnsFromOthers) else []
-            if others:
-                self._strategy.learn_from(others)
+            others: list[Experience] = []
+            if options.transfer and isinstance(strategy, LearnsFromOthers):
+                others = experiences(self._database, workload, self._target, search.name)
+                strategy.learn_from(others)
             for record in self.ledger.records:
-                self._strategy.tell(search.candidate(record), record)
+                strategy.tell(search.candidate(record), record)
         func_ir = tvm.ir.save_json(workload.func)
         self._origin = TrialOrigin(
-            workload, func_ir, self._target, options.strategy, options.seed, options.timing
+            workload, func_ir, self._target, options.strategy, options.seed, options.timing, options.device
         )
         self._conditions = Conditions(self._cases, options.timing, self._limits, self.ledger.of_binary)
         self._announce(len(others))
@@ -195,9 +200,7 @@ class Session:
         """Let the best prove itself against the default, and report."""
         if not self._begun:
             self._announce()
-        if stopped_by == "interrupted":
-            self._pipeline.discard()
-        else:
+        if stopped_by != "interrupted":
             with self._at_work(), self._timed("confirm"):
                 self._confirm()
         return self._result(stopped_by)
@@ -206,7 +209,9 @@ class Session:
         """Ask for candidates while few are on their way; always after one answer, never after several."""
         chunk = min(self._strategy.batch, AHEAD // 2)
         while not self._exhausted and len(self._flight) <= AHEAD - chunk:
-            wanted = min(chunk, self._goal - self.trials - len(self._flight))
+            # Not how many have ended: that depends on how fast each of them was.
+            told = self.trials - len(self._ended)
+            wanted = min(chunk, self._goal - told - len(self._flight))
             if wanted <= 0:
                 return
             with self._timed("search"):
@@ -231,7 +236,7 @@ class Session:
             (search.default_rule, search.default_rule.name) if default else (search.rule, search.name)
         )
         job = self._bench.job(self._origin.workload_ir, self._target, rule, candidate.knobs, candidate.trace)
-        trial = Trial(candidate, space, job)
+        trial = Trial(candidate, space, job, goes_first=default)
         self._flight.append(trial)
         self._pipeline.submit(trial)
 
@@ -268,7 +273,7 @@ class Session:
         gflops = fraction = None
         if record.median_s is not None and options.progress is not quiet:
             gflops = workload.flops / record.median_s / 1e9
-            fraction = self.roofline_s / record.median_s
+            fraction = self.roofline_s / record.median_s or None
         options.progress(
             TrialEnded(
                 number=options.pace.done(),

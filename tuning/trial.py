@@ -9,8 +9,7 @@ from importlib.metadata import version
 
 from .. import __version__
 from ..kernels.operator import Workload
-from ..machine.facts import machine_fingerprint
-from ..machine.process import usable_cpus
+from .device import Device
 from .measurement import Timing
 from .pipeline import Trial
 from .record import Record
@@ -26,6 +25,7 @@ class TrialOrigin:
     strategy: str
     seed: int
     timing: Timing
+    device: Device
 
     def record(self, trial: Trial) -> Record:
         """Write down how a trial ended."""
@@ -40,7 +40,7 @@ class TrialOrigin:
             workload_hash=workload.hash,
             workload_ir=self.workload_ir,
             target=self.target,
-            machine_fingerprint=machine_fingerprint(),
+            machine_fingerprint=self.device.fingerprint,
             space=trial.space,
             strategy=self.strategy,
             seed=self.seed,
@@ -58,7 +58,7 @@ class TrialOrigin:
             binary=built.binary,
             same_as=trial.same_as.id if trial.same_as else "",
             device=trial.device,
-            threads=usable_cpus(),
+            threads=self.device.threads,
             calls=ran.calls,
             cache="cold" if self.timing.cold_cache else "warm",
         )

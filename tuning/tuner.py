@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..kernels.operator import Workload
+from ..machine.errors import InputError
+from ..machine.interrupts import uninterrupted
 from ..machine.target import as_target
 from ..schedules.rule import ScheduleRule
 from .budget import TURN, next_turn
 from .database import Database
+from .device import this_machine
 from .events import Progress, TuneResult
 from .limits import check_limits
 from .measurement import Timing
 from .pace import Pace
 from .progress import progress_named
+from .remote import Remote
 from .search import search_for, strategy_name
 from .session import Options, Session
 from .workbench import Workbench
@@ -50,6 +54,7 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
     give_up_factor: float = 2.0,
     transfer: bool = True,
     weights: Sequence[float] | None = None,
+    remote: Remote | None = None,
     workers: WorkerGroup | None = None,
     progress: Progress | None = None,
 ) -> TuneResult | list[TuneResult]:
@@ -96,6 +101,9 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
         Whether a strategy that can learns from records of other shapes of the same operator.
     weights : sequence of float or None
         How often each workload is called: what its time counts for; once each by default.
+    remote : Remote or None
+        Where to run candidates: on the servers of a tracker, as many at once as there are, instead of here.
+        The target "host" is theirs then.
     workers : WorkerGroup or None
         What `worker.start_workers` returned; it is ended with the tuning. None starts them now.
     progress : callable or None
@@ -127,20 +135,32 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
         timing,
         give_up_factor,
     )
-    target = as_target(target)
-    searches = [search_for(w, target, space) for w in workloads]
-    names = [strategy_name(s, strategy, cost_model) for s in searches]
+    if remote is not None and roofline is not None:
+        raise InputError(
+            "roofline needs measured peaks, which a remote machine has none of here: leave it out"
+        )
     start, show = time.monotonic(), progress or progress_named("auto")
     deadline = start + (float("inf") if time_budget is None else time_budget)
     with ExitStack() as stack:
+        bench = None
+        if remote is not None:
+            # Only its servers know what to compile for.
+            with uninterrupted():
+                bench = stack.enter_context(Workbench(timeout, group=workers, remote=remote))
+        device = bench.device() if bench else this_machine()
+        target = device.target if isinstance(target, str) and target == "host" else as_target(target)
+        searches = [search_for(w, target, space) for w in workloads]
+        names = [strategy_name(s, strategy, cost_model) for s in searches]
         records = database if isinstance(database, Database) else stack.enter_context(Database(database))
         records.require_writable()
-        bench = stack.enter_context(Workbench(timeout, group=workers))
+        with uninterrupted():
+            bench = bench or stack.enter_context(Workbench(timeout, group=workers))
         sessions: list[Session] = []
         pace = Pace(start, deadline, budget, lambda: sum(session.trials for session in sessions))
         for number, (each, search, name) in enumerate(zip(workloads, searches, names, strict=True), 1):
             options = Options(
                 target=target,
+                device=device,
                 strategy=name,
                 cost_model=cost_model,
                 seed=seed,
@@ -164,11 +184,14 @@ def _tune_together(
     sessions: Sequence[Session], weights: Sequence[float], trials: int, deadline: float
 ) -> list[TuneResult]:
     """Give turns to sessions until the budget is spent or each of them has ended; then compare and report."""
+    results: list[TuneResult] = []
     try:
         _take_turns(sessions, weights, trials, deadline)
-        return [session.finish(session.stopped_by or "trials") for session in sessions]
+        for session in sessions:
+            results.append(session.finish(session.stopped_by or "trials"))
     except KeyboardInterrupt:
-        return [session.finish("interrupted") for session in sessions]
+        results += [session.finish("interrupted") for session in sessions[len(results) :]]
+    return results
 
 
 def _take_turns(sessions: Sequence[Session], weights: Sequence[float], trials: int, deadline: float) -> None:

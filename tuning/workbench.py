@@ -8,12 +8,16 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
 
+from ..machine.interrupts import uninterrupted
 from ..schedules.rule import ScheduleRule
 from .builder import Builder, build_all, portable_rule
 from .cases import Cases, new_folder
+from .device import Device, this_machine
 from .measurement import Timing
 from .pipeline import Pipeline
 from .record import Status
+from .remote import Remote
+from .remote_runner import RemoteRunner
 from .runner import Runner
 from .tasks import BuildJob, Built, CompareJob, Ran, RunJob
 from .worker import WorkerGroup, start_workers
@@ -30,22 +34,37 @@ class Workbench:
         How many processes compile; the CPUs usable by default.
     group : WorkerGroup or None
         Workers that were started before, see `start_workers`; they end with the workbench.
+    remote : Remote or None
+        Where to run candidates; on this machine by default.
+
+    Raises
+    ------
+    InputError
+        No server of the remote could be had.
     """
 
     def __init__(
-        self, timeout_s: float = 10.0, builders: int | None = None, group: WorkerGroup | None = None
+        self,
+        timeout_s: float = 10.0,
+        builders: int | None = None,
+        group: WorkerGroup | None = None,
+        remote: Remote | None = None,
     ) -> None:
         self.timeout_s = timeout_s
         self.folder = new_folder()
         self._libraries = 0
         try:
-            self._group = group or start_workers(builders)
+            runners = 1 if remote is None else remote.servers().total
+            self._group = group or start_workers(builders, runners)
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
-        runner, *others = self._group.workers
-        self._runner = Runner(timeout_s, runner)
-        self._builders = [Builder(timeout_s, worker) for worker in others]
+        workers = self._group.workers
+        self._runners: list[Runner | RemoteRunner] = [
+            Runner(timeout_s, worker) if remote is None else RemoteRunner(timeout_s, worker, remote)
+            for worker in workers[:runners]
+        ]
+        self._builders = [Builder(timeout_s, worker) for worker in workers[runners:]]
 
     def __enter__(self) -> Workbench:
         """Return the workbench itself."""
@@ -59,8 +78,23 @@ class Workbench:
 
     def close(self) -> None:
         """End the workers and remove the folder."""
-        self._group.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with uninterrupted():
+            self._group.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def device(self) -> Device:
+        """Return the machine that candidates run on.
+
+        Raises
+        ------
+        InputError
+            It is remote, and no server could be had, or none that works.
+        """
+        runner = self._runners[0]
+        if isinstance(runner, Runner):
+            return this_machine()
+        machine = runner.machine(self.folder)
+        return Device(machine.fingerprint, machine.threads, machine.target(), local=False)
 
     def job(
         self,
@@ -78,7 +112,7 @@ class Workbench:
 
     def pipeline(self) -> Pipeline:
         """Return a pipeline of these workers."""
-        return Pipeline(self._builders, [self._runner])
+        return Pipeline(self._builders, self._runners)
 
     def build(self, jobs: Sequence[BuildJob]) -> list[Built]:
         """Build candidates in parallel."""
@@ -88,9 +122,9 @@ class Workbench:
         """Run and check one candidate; one that was not built stays so."""
         if built.status is not Status.OK:
             return Ran(built.status, built.message)
-        self._runner.start_check(RunJob(built.library, cases, Timing()))
-        while (ran := self._runner.result()) is None:
-            wait([self._runner.connection], self._runner.timeout_s)
+        self._runners[0].start_check(RunJob(built.library, cases, Timing()))
+        while (ran := self._runners[0].result()) is None:
+            wait([self._runners[0].connection], self._runners[0].timeout_s)
         return ran
 
     def compare(
@@ -99,4 +133,4 @@ class Workbench:
         """Measure candidates in turns in a fresh process; None where one of them takes it down."""
         # A worker that is starting would disturb the measurement.
         self._group.wait_until_ready()
-        return self._runner.compare(CompareJob(tuple(b.library for b in built), cases, timing, rounds))
+        return self._runners[0].compare(CompareJob(tuple(b.library for b in built), cases, timing, rounds))

@@ -151,12 +151,12 @@ def _output() -> BinaryIO:
     return output
 
 
-def start_workers(builders: int | None = None) -> WorkerGroup:
-    """Start the workers of a tuning: one that measures, and others that compile, one a usable CPU.
+def start_workers(builders: int | None = None, runners: int = 1) -> WorkerGroup:
+    """Start the workers of a tuning: those that measure, and others that compile, one a usable CPU.
 
     They import TVM meanwhile; who starts them before importing it here saves that time.
     """
-    return WorkerGroup(1 + (builders or min(usable_cpus(), _MOST_BUILDERS)))
+    return WorkerGroup(runners + (builders or min(usable_cpus(), _MOST_BUILDERS)))
 
 
 class Worker:
