@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import is_model, model_at, require_only, runnable_target, several_workloads
+from ..machine.process import require_sound_tvm
+from ..tuning.worker import WorkerGroup, start_workers
+from .arguments import (
+    is_model,
+    model_at,
+    require_only,
+    runnable_target,
+    several_workloads,
+)
 from .options import (
     TvmCommand,
     common_options,
     database_option,
     dtype_option,
     input_shapes_option,
+    rpc_options,
     shapes_option,
     target_option,
 )
@@ -29,6 +38,9 @@ if TYPE_CHECKING:
     from ..tuning.events import TuneResult
     from ..tuning.measurement import Timing
     from ..tuning.plan import TuningPlan, WorkloadPlan
+
+Find = Callable[[], tuple[list["Workload"], list[float] | None]]
+"""Finds what is to be tuned, and how often a model calls each."""
 
 _TASK_COLUMNS = [
     Column("task", "task"),
@@ -64,8 +76,19 @@ _PLAN_COLUMNS = [
 ]
 
 
+class TuneCommand(TvmCommand):
+    """A command whose workers import TVM while this process does."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Start the workers, unless nothing will be measured here, and run the command."""
+        if not (ctx.params["dry_run"] or ctx.params["rpc_tracker"] or ctx.params["tasks"] == "list"):
+            require_sound_tvm()
+            ctx.obj = ctx.with_resource(start_workers())
+        return super().invoke(ctx)
+
+
 @click.command(
-    cls=TvmCommand,
+    cls=TuneCommand,
     examples=[
         "tune matmul --shape m=1024,n=1024,k=1024 --trials 64",
         "tune matmul --shape m=1024,n=1024,k=1024 --dry-run",
@@ -87,8 +110,11 @@ _PLAN_COLUMNS = [
 @timing_options
 @display_options
 @target_option
+@rpc_options
 @common_options
+@click.pass_obj
 def tune(
+    workers: WorkerGroup | None,
     subject: str,
     shapes: Sequence[str],
     dtype: str | None,
@@ -101,6 +127,8 @@ def tune(
     progress: str,
     verbose: bool,
     transfer: bool,
+    rpc_tracker: str | None,
+    rpc_key: str | None,
     **options: Any,
 ) -> int:
     """Search for the fastest right schedule of an operator or of a model's functions.
@@ -109,33 +137,55 @@ def tune(
     stopped, and Ctrl-C ends it with the best so far. Several --shape, or a model's functions, share the
     trials. Exit status 1 if no candidate ran and was right.
     """
-    from ..tuning.database import Database
-    from ..tuning.plan import plan
-    from ..tuning.progress import progress_named
-    from ..tuning.strategies.sketch_context import WARNINGS
-    from ..tuning.tuner import tune as search
-
-    if verbose:
-        os.environ[WARNINGS] = "1"
-    options |= {"timing": _timing(options), "target": runnable_target(target)}
-    subject_of = partial(_workloads, subject, shapes, dtype, tasks, input_shapes, options["target"])
+    remote = remote_named(rpc_tracker, rpc_key)
+    # Of a remote machine only its servers know what it is.
+    compile_for = runnable_target(target) if remote is None else target
+    options |= {"timing": _timing(options), "target": compile_for, "remote": remote}
+    find = partial(_workloads, subject, shapes, dtype, tasks, input_shapes, compile_for)
     if tasks == "list":
-        _print_tasks(_functions(subject, shapes, dtype, input_shapes, options["target"]), as_json)
+        _print_tasks(_functions(subject, shapes, dtype, input_shapes, compile_for), as_json)
         return 0
+    _let_through(verbose)
     if dry_run:
-        workloads, weights = subject_of()
-        _print_plan(plan(workloads, weights=weights, database=database_path, **options), as_json)
+        _dry_run(find, database_path, options, as_json)
         return 0
-    with Database(database_path) as database:
-        database.require_writable()
-        workloads, weights = subject_of()
-        options |= {"weights": weights, "database": database}
-        _warn(plan(workloads, estimate=False, **options))
-        results = search(workloads, transfer=transfer, progress=progress_named(progress), **options)
+    options |= {"transfer": transfer, "workers": workers}
+    results = _search(find, database_path, progress, options)
     print_rows([_row(result) for result in results], _RESULT_COLUMNS, as_json)
     if any(result.stopped_by == "interrupted" for result in results):
         print_notice("interrupted: what was measured is in the database; the same command goes on")
     return 0 if all(result.best for result in results) else 1
+
+
+def _search(find: Find, database_path: str, progress: str, options: dict[str, Any]) -> list[TuneResult]:
+    """Open the database before anything is read or measured; warn; search."""
+    from ..tuning.database import Database
+    from ..tuning.plan import plan
+    from ..tuning.progress import progress_named
+    from ..tuning.tuner import tune as search
+
+    with Database(database_path) as database:
+        database.require_writable()
+        workloads, weights = find()
+        options |= {"weights": weights, "database": database}
+        planned = {name: value for name, value in options.items() if name not in ("transfer", "workers")}
+        _warn(plan(workloads, estimate=False, **planned))
+        return search(workloads, progress=progress_named(progress), **options)
+
+
+def _dry_run(find: Find, database_path: str, options: dict[str, Any], as_json: bool) -> None:
+    from ..tuning.plan import plan
+
+    workloads, weights = find()
+    _print_plan(plan(workloads, weights=weights, database=database_path, **options), as_json)
+
+
+def _let_through(verbose: bool) -> None:
+    """Let through what TVM itself says, where that is wanted."""
+    from ..tuning.strategies.sketch_context import WARNINGS
+
+    if verbose:
+        os.environ[WARNINGS] = "1"
 
 
 def _timing(options: dict[str, Any]) -> Timing:
