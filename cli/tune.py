@@ -14,6 +14,7 @@ from ..tuning.worker import WorkerGroup, start_workers
 from .arguments import (
     is_model,
     model_at,
+    remote_named,
     require_only,
     runnable_target,
     several_workloads,
