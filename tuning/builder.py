@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 
 import cloudpickle
 
@@ -16,6 +19,9 @@ from ..schedules.rule import ScheduleRule
 from .record import Status
 from .tasks import BuildJob, Built, build_candidate
 from .worker import Worker, WorkerCrash, WorkerError, WorkerTimeout
+
+# Less than a library takes.
+_LITTLE_BYTES = 1 << 16
 
 
 class Builder:
@@ -42,6 +48,7 @@ class Builder:
 
     def start(self, job: BuildJob) -> None:
         """Have a candidate built."""
+        self._folder = Path(job.library).parent
         self._worker.send(build_candidate, job)
         self.deadline = time.monotonic() + self.timeout_s
 
@@ -53,6 +60,13 @@ class Builder:
         """Return what became of the build; None while it goes on."""
         if time.monotonic() < self.deadline and not self.connection.poll():
             return None
+        built = self._received()
+        # Then neither the compiler could work nor the file take its message.
+        if built.status is Status.BUILD_ERROR and shutil.disk_usage(self._folder).free < _LITTLE_BYTES:
+            return replace(built, message=f"{built.message}; the disk with {self._folder} is full")
+        return built
+
+    def _received(self) -> Built:
         try:
             built: Built = self._worker.receive(0.0)
             return built

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.operator import ArgSpec, Workload
+from ..machine.errors import InputError
 from .guards import GuardedArray
 from .measurement import seconds_of
 from .verdict import Expected, Verdict
@@ -54,11 +55,16 @@ class Cases:
 
 def new_folder() -> str:
     """Make a folder for one tuning, and remove those of processes that were killed before they could."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        match = re.fullmatch(rf"{_PREFIX}(\d+)-.*", folder.name)
-        if match and folder.is_dir() and not _is_running(int(match[1])):
-            shutil.rmtree(folder, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+    try:
+        for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+            match = re.fullmatch(rf"{_PREFIX}(\d+)-.*", folder.name)
+            if match and folder.is_dir() and not _is_running(int(match[1])):
+                shutil.rmtree(folder, ignore_errors=True)
+        return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+    except OSError as error:
+        raise InputError(
+            f"cannot make a folder for temporary files: {error}; set TMPDIR to a folder where you may write"
+        ) from error
 
 
 def _is_running(process: int) -> bool:
@@ -75,11 +81,18 @@ def prepare_cases(workload: Workload, folder: str, seed: int | None = None) -> C
     cases = Cases(folder, workload.args, workload_tolerance(workload))
     seeds = np.random.SeedSequence(seed).generate_state(CASES)
     positions = index_limits(workload.func)
-    Path(folder).mkdir(exist_ok=True)
     for case in range(CASES):
         inputs = inputs_for(workload.inputs, int(seeds[case]), workload.output.dtype, positions)
-        for arg, array in enumerate([*inputs, expected_output(workload, inputs)]):
-            np.save(cases.file(case, arg), array)
+        arrays = [*inputs, expected_output(workload, inputs)]
+        try:
+            Path(folder).mkdir(exist_ok=True)
+            for arg, array in enumerate(arrays):
+                np.save(cases.file(case, arg), array)
+        except OSError as error:
+            raise InputError(
+                f"cannot write the test cases of {workload.label} to {folder}: {error.strerror or error}; "
+                "free space there, or set TMPDIR to another folder"
+            ) from error
     return cases
 
 

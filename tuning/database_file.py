@@ -83,8 +83,8 @@ class DatabaseFile:
                 "copy it to where you may write"
             )
         with self.explained():
-            self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection
                 self._connection.execute("COMMIT")
             except BaseException:

@@ -30,6 +30,8 @@ def check_limits(
     InputError
         Names the limit, its value, and what it must be.
     """
+    if workloads < 1:
+        raise InputError("there is no workload to tune: give at least one")
     least = {
         "trials": (trials, 1),
         "early_stopping": (early_stopping, 1),

@@ -7,6 +7,7 @@ overlaps: building, loading, checking, and what the caller does between two ques
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from .cases import Cases
 from .measurement import Timing
 from .record import Record, Status
 from .runner import Runner
-from .tasks import BuildJob, Built, Ran, RunJob
+from .tasks import BuildJob, Built, Ran, RunJob, parts_folder
 
 
 @dataclass
@@ -202,6 +203,7 @@ class Pipeline:
         # Also what is left of a build that failed: it may have failed because the disk is full.
         for file in (trial.job.library, f"{trial.job.library}.json"):
             Path(file).unlink(missing_ok=True)
+        shutil.rmtree(parts_folder(trial.job.library), ignore_errors=True)
         self._ended.append(trial)
 
 

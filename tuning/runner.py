@@ -8,10 +8,11 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from ..machine.errors import InputError
 from .record import Status
 from .tasks import CompareJob, Ran, RunJob, check_candidate, compare_candidates, time_candidate
 from .worker import Worker, WorkerCrash, WorkerError, WorkerTimeout
@@ -93,9 +94,22 @@ class Runner:
 
 @contextmanager
 def device_lock(device: str = "cpu") -> Iterator[None]:
-    """Hold this user's lock on a device: measurements of several processes wait for each other."""
+    """Hold this user's lock on a device: measurements of several processes wait for each other.
+
+    Raises
+    ------
+    InputError
+        The lock's file cannot be used.
+    """
     path = Path(tempfile.gettempdir()) / f"tunesmith-{os.getuid()}-{device}.lock"
-    with open(path, "a") as file:
-        # Released by the system when the file is closed or the process ends.
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(path.open("a"))
+            # Released by the system when the file is closed or the process ends.
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise InputError(
+                f"cannot lock {path}, so that one measurement at a time uses the device: {error.strerror}; "
+                "remove it, or set TMPDIR to another folder"
+            ) from error
         yield

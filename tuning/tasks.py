@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -115,6 +119,22 @@ class CompareJob:
 
 def build_candidate(job: BuildJob) -> Built:
     """Schedule, compile and link one candidate."""
+    parts = Path(parts_folder(job.library))
+    parts.mkdir(exist_ok=True)
+    # Whoever needs temporary files: of a build that is killed, too, they are known.
+    tempfile.tempdir = os.environ["TMPDIR"] = str(parts)
+    try:
+        return _built(job)
+    finally:
+        shutil.rmtree(parts, ignore_errors=True)
+
+
+def parts_folder(library: str) -> str:
+    """Return the folder for temporary files of a library's build."""
+    return f"{library}.parts"
+
+
+def _built(job: BuildJob) -> Built:
     start = time.perf_counter()
     func, target = _func(job.func_ir), as_target(job.target)
     try:
