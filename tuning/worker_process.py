@@ -56,7 +56,7 @@ def death(returncode: int) -> str:
 def main(arguments: list[str]) -> None:
     """Run as the first process of a group: import, fork the workers, and fork again whichever dies."""
     lines, outputs, (parent,) = ([int(n) for n in text.split(",")] for text in arguments[:3])
-    _die_with(parent)
+    die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _import_all([name for name in arguments[3].split(",") if name])
     tell = [Connection(line, readable=False) for line in lines]
@@ -80,7 +80,7 @@ def _forked(worker: int, output: int, tell: Sequence[Connection]) -> int:
     here = os.getpid()
     process = os.fork()
     if process == 0:
-        _die_with(here)
+        die_with(here)
         theirs.close()
         for line in tell:
             line.close()
@@ -102,7 +102,7 @@ def _import_all(modules: list[str]) -> None:
         importlib.import_module(name)
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Ask Linux to kill this process when its parent ends, however that ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,6 +1,7 @@
 """The engine study, tiny. tune_tir itself needs 30 s to start: here it is replaced."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import tvm
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import host_target, target_text
 from tunesmith.tuning.compilation import trace_text
-from tunesmith.tuning.study import engine
+from tunesmith.tuning.study import engine, fresh
 from tunesmith.tuning.study.engine_stock import tune_stock
 from tunesmith.tuning.study.fresh import run_fresh
 from tunesmith.tuning.study.turns import measured_in_turns
@@ -39,6 +40,14 @@ def test_a_program_that_is_interrupted_does_not_go_on(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run_fresh("endurance_run", {}, watch=interrupt)
     assert started[0].returncode == -9
+
+
+def test_a_program_answers_and_ends_with_the_study(monkeypatch, tmp_path):
+    ends_with = []
+    monkeypatch.setattr(fresh, "die_with", ends_with.append)
+    monkeypatch.setattr(sys, "argv", ["program", '{"a": 1}', str(tmp_path / "answer"), "7"])
+    fresh.answer(lambda job: {"b": job["a"]})
+    assert ends_with == [7] and (tmp_path / "answer").read_text() == '{"b": 1}'
 
 
 def test_ours_runs_between_the_start_and_the_end_of_a_process(monkeypatch):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cases import new_folder
-from ..worker import death
+from ..worker_process import death, die_with
 
 Job = Mapping[str, Any]
 """What a program is asked for, or answers: what JSON can hold."""
@@ -59,8 +59,9 @@ def run_fresh(
     """
     with study_folder() as folder, tempfile.TemporaryFile("w+b") as output:
         start = time.perf_counter()
+        words = [json.dumps(job), str(folder / "answer"), str(os.getpid())]
         process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.{module}", json.dumps(job), str(folder / "answer")],
+            [sys.executable, "-m", f"{__package__}.{module}", *words],
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -75,8 +76,10 @@ def run_fresh(
 
 
 def answer(run: Callable[[Job], Job]) -> None:
-    """Be a program: do the job of the command line and write what comes of it."""
-    Path(sys.argv[2]).write_text(json.dumps(run(json.loads(sys.argv[1]))))
+    """Be a program: do the job of the command line and write what comes of it; end with the study."""
+    job, path, parent = sys.argv[1:]
+    die_with(int(parent))
+    Path(path).write_text(json.dumps(run(json.loads(job))))
 
 
 @contextlib.contextmanager
