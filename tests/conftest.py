@@ -1,4 +1,13 @@
-"""Options of the whole suite: how many examples hypothesis draws, and whether goldens are written anew."""
+"""Options of the whole suite, and TVM's RPC on this machine for tests of several folders."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -11,3 +20,101 @@ settings.load_profile("few")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+
+
+# What `python -m tvm.exec.rpc_tracker` and `rpc_server` run, in forks of one process that imports TVM once.
+_RPC = """
+import os, signal, sys
+from tvm.rpc.server import PopenRPCServerState
+from tvm.rpc.tracker import PopenTrackerServerState
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for line in sys.stdin:
+    port, log, *tracker_and_key = line.split()
+    process = os.fork()
+    if process == 0:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 1)
+        os.dup2(1, 2)
+        if tracker_and_key:
+            tracker, key = tracker_and_key
+            address = ("127.0.0.1", int(tracker))
+            PopenRPCServerState("127.0.0.1", int(port), int(port) + 1, tracker_addr=address, key=key)
+        else:
+            PopenTrackerServerState("127.0.0.1", int(port), int(port) + 1)
+        while True:
+            signal.pause()
+    print(process, flush=True)
+"""
+
+
+class Rpc:
+    """A tracker and servers on free ports, each in a session of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._started = folder, {}
+        self._starter = subprocess.Popen(
+            [sys.executable, "-c", _RPC], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.tracker = self._start()
+        # A server that finds no tracker looks again after 5 s.
+        self.wait_for(lambda: "bind to" in self.output(self.tracker), "the tracker did not start")
+
+    def start_server(self, key: str) -> str:
+        """Start a server and return its address."""
+        return self._start(self.tracker.rpartition(":")[2], key)
+
+    def output(self, address: str) -> str:
+        """Return what a server has printed so far."""
+        log = self._log(address)
+        return log.read_text() if log.exists() else ""
+
+    def signal(self, address: str, number: signal.Signals) -> None:
+        """Send a signal to all processes of a server."""
+        os.killpg(self._started[address], number)
+
+    def close(self) -> None:
+        """End everything that was started."""
+        for process in self._started.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process, signal.SIGKILL)
+        self._starter.communicate()
+
+    def wait_for(self, condition, what: str) -> None:
+        """Wait until a condition holds."""
+        end = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < end, what
+            time.sleep(0.01)
+
+    def _start(self, *tracker_and_key: str) -> str:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        address = f"127.0.0.1:{port}"
+        print(port, self._log(address), *tracker_and_key, file=self._starter.stdin, flush=True)
+        self._started[address] = int(self._starter.stdout.readline())
+        return address
+
+    def _log(self, address: str) -> Path:
+        return self._folder / f"{address.rpartition(':')[2]}.log"
+
+
+@pytest.fixture(scope="session")
+def rpc(tmp_path_factory):
+    """A tracker with two servers of key `pair` and one of key `single`."""
+    pytest.importorskip("tornado", reason="a tracker needs the extra rpc")
+    from tunesmith.tuning.remote import known_servers
+
+    found = Rpc(tmp_path_factory.mktemp("rpc"))
+    try:
+        for key in ("pair", "pair", "single"):
+            found.start_server(key)
+        found.wait_for(lambda: _free(known_servers(found.tracker)) == 3, "servers did not start")
+        yield found
+    finally:
+        found.close()
+
+
+def _free(servers) -> int:
+    return sum(each.free for each in servers.values())

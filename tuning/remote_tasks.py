@@ -227,7 +227,7 @@ def _compare(session: Any, job: CompareJob | None) -> list[list[float]]:
     assert job is not None
     cold = job.timing.cold_cache
     # A library that is uploaded twice would be written over while it is in use.
-    kernels = {library: RemoteKernel(library, session, cold) for library in job.libraries}
+    kernels = {library: RemoteKernel(library, session, cold) for library in set(job.libraries)}
     case = LoadedCase(job.cases, 0, session.cpu())
     return compare([kernels[library] for library in job.libraries], case, job)
 
