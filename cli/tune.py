@@ -29,52 +29,19 @@ from .options import (
     shapes_option,
     target_option,
 )
-from .output import Column, milliseconds, percent, print_notice, print_rows, rate, seconds, times
+from .output import print_notice
 from .tasks import chosen_tasks
 from .tune_options import TIMING, budget_options, display_options, search_options, timing_options
+from .tune_tables import print_plan, print_results, print_tasks, warn
 
 if TYPE_CHECKING:
     from ..integrate.extraction import ModelWorkload
     from ..kernels.operator import Workload
     from ..tuning.events import TuneResult
     from ..tuning.measurement import Timing
-    from ..tuning.plan import TuningPlan, WorkloadPlan
 
 Find = Callable[[], tuple[list["Workload"], list[float] | None]]
 """Finds what is to be tuned, and how often a model calls each."""
-
-_TASK_COLUMNS = [
-    Column("task", "task"),
-    Column("function", "function"),
-    Column("calls", "calls"),
-    Column("flops", "MFLOP a call", lambda flops: f"{flops / 1e6:.3g}"),
-    Column("share", "share", percent),
-]
-
-_RESULT_COLUMNS = [
-    Column("operator", "operator"),
-    Column("shape", "shape"),
-    Column("best_s", "best ms", milliseconds),
-    Column("gflops", "GFLOP/s", rate),
-    Column("roofline_fraction", "roofline", percent),
-    Column("default_s", "default ms", milliseconds),
-    Column("speedup", "vs default", times),
-    Column("trials", "trials"),
-    Column("stopped_by", "stopped by"),
-    Column("record", "record"),
-]
-
-
-_PLAN_COLUMNS = [
-    Column("operator", "operator"),
-    Column("shape", "shape"),
-    Column("space", "space"),
-    Column("size", "size"),
-    Column("strategy", "strategy"),
-    Column("recorded", "recorded"),
-    Column("trials", "new trials"),
-    Column("trial_s", "s a trial", seconds),
-]
 
 
 class TuneCommand(TvmCommand):
@@ -144,7 +111,7 @@ def tune(
     options |= {"timing": _timing(options), "target": compile_for, "remote": remote}
     find = partial(_workloads, subject, shapes, dtype, tasks, input_shapes, compile_for)
     if tasks == "list":
-        _print_tasks(_functions(subject, shapes, dtype, input_shapes, compile_for), as_json)
+        print_tasks(_functions(subject, shapes, dtype, input_shapes, compile_for), as_json)
         return 0
     _let_through(verbose)
     if dry_run:
@@ -152,7 +119,7 @@ def tune(
         return 0
     options |= {"transfer": transfer, "workers": workers}
     results = _search(find, database_path, progress, options)
-    print_rows([_row(result) for result in results], _RESULT_COLUMNS, as_json)
+    print_results(results, as_json)
     if any(result.stopped_by == "interrupted" for result in results):
         print_notice("interrupted: what was measured is in the database; the same command goes on")
     return 0 if all(result.best for result in results) else 1
@@ -170,7 +137,7 @@ def _search(find: Find, database_path: str, progress: str, options: dict[str, An
         workloads, weights = find()
         options |= {"weights": weights, "database": database}
         planned = {name: value for name, value in options.items() if name not in ("transfer", "workers")}
-        _warn(plan(workloads, estimate=False, **planned))
+        warn(plan(workloads, estimate=False, **planned))
         return search(workloads, progress=progress_named(progress), **options)
 
 
@@ -178,7 +145,7 @@ def _dry_run(find: Find, database_path: str, options: dict[str, Any], as_json: b
     from ..tuning.plan import plan
 
     workloads, weights = find()
-    _print_plan(plan(workloads, weights=weights, database=database_path, **options), as_json)
+    print_plan(plan(workloads, weights=weights, database=database_path, **options), as_json)
 
 
 def _let_through(verbose: bool) -> None:
@@ -228,98 +195,3 @@ def _functions(
     if not found:
         raise InputError(f"{subject} has no function that can be tuned")
     return found
-
-
-def _print_tasks(found: list[ModelWorkload], as_json: bool) -> None:
-    rows = [
-        {
-            "task": number,
-            "function": task.workload.name,
-            "calls": task.calls,
-            "flops": task.workload.flops,
-            "share": task.share,
-            "workload_hash": task.workload.hash,
-        }
-        for number, task in enumerate(found)
-    ]
-    print_rows(rows, _TASK_COLUMNS, as_json)
-
-
-def _warn(planned: TuningPlan) -> None:
-    for warning in planned.warnings:
-        print_notice(f"warning: {warning}")
-
-
-def _print_plan(planned: TuningPlan, as_json: bool) -> None:
-    """Print what would be done with each workload, then what that comes to and what it is known from."""
-    from ..tuning.wording import clock
-
-    rows = [_plan_row(each) for each in planned.workloads]
-    print_rows(rows, _PLAN_COLUMNS, as_json)
-    for each, row in zip(planned.workloads, rows, strict=True):
-        if row["calls"]:
-            print_notice(f"{each.workload.label}: calls of {milliseconds(row['call_s'])} ms: {row['calls']}")
-    for basis in dict.fromkeys(row["basis"] for row in rows):
-        print_notice(f"seconds a trial: {basis}")
-    time = "" if planned.seconds is None else f", about {clock(planned.seconds)} minutes"
-    shared = ", shared by expected gain once each workload has those of the table" if len(rows) > 1 else ""
-    print_notice(f"{planned.trials} new trials{time}{shared}")
-    _warn(planned)
-
-
-def _plan_row(each: WorkloadPlan) -> dict[str, Any]:
-    workload, calls, estimate = each.workload, each.calls, each.estimate
-    size = f"{each.designs} designs"
-    if each.points is not None:
-        size = f"{each.points} points of {each.combinations}"
-    return {
-        "operator": workload.name,
-        "shape": dict(workload.shape),
-        "dtype": workload.dtype,
-        "space": each.space,
-        "size": size,
-        "combinations": each.combinations,
-        "points": each.points,
-        "designs": each.designs,
-        "strategy": each.strategy,
-        "recorded": each.recorded,
-        "trials": each.trials,
-        "call_s": estimate.call_s,
-        "calls": str(calls) if calls else None,
-        "calls_least": calls.total[0] if calls else None,
-        "calls_most": calls.total[1] if calls else None,
-        "trial_s": estimate.trial_s,
-        "basis": estimate.basis,
-    }
-
-
-def _row(result: TuneResult) -> dict[str, Any]:
-    """Make the row of one workload."""
-    workload, best, default = result.workload, result.best, result.default
-    best_s = best.median_s if best else None
-    default_s = default.median_s if default else None
-    return {
-        "operator": workload.name,
-        "shape": dict(workload.shape),
-        "dtype": workload.dtype,
-        "best_s": best_s,
-        **_rates(workload, best_s),
-        "default_s": default_s,
-        "speedup": default_s / best_s if default_s and best_s else None,
-        "space": best.space if best else None,
-        "knobs": best.knobs if best else None,
-        "record": best.id if best else None,
-        "trials": result.trials,
-        "counts": {str(status): count for status, count in result.counts.items()},
-        "stopped_by": result.stopped_by,
-        "seconds": dict(result.seconds),
-    }
-
-
-def _rates(workload: Workload, seconds: float | None) -> dict[str, float | None]:
-    from ..machine.peaks import roofline_seconds
-
-    if not seconds:
-        return {"gflops": None, "roofline_fraction": None}
-    least = roofline_seconds(workload.flops, workload.bytes_moved, workload.dtype)
-    return {"gflops": workload.flops / seconds / 1e9, "roofline_fraction": least / seconds}
