@@ -84,7 +84,7 @@ def compare(got: np.ndarray, want: np.ndarray, allowed: float) -> Verdict:
         scale = np.abs(want64) + _root_mean_square(want64[finite])
         error = np.abs(got64 - want64) / np.maximum(scale, np.finfo(np.float64).tiny)
     error[same] = 0.0
-    error[~finite & ~same] = np.inf
+    # NaN or infinite on one side only.
     error[np.isnan(error)] = np.inf
     wrong = error > allowed
     comparable = error[np.isfinite(error)]

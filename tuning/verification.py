@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from types import MappingProxyType
 from typing import Any
 
@@ -134,27 +134,38 @@ def reduction_length(func: Any) -> int:
 
     Where a reduction's length varies, as that of an adaptive pool's windows, it is an upper bound.
     """
+    return max(1, sum(terms for terms, _ in _reductions(func)))
+
+
+def _reductions(func: Any) -> list[tuple[int, str]]:
+    """Return how many terms each reduction of a PrimFunc has, and the type it sums them in."""
     sch = s_tir.Schedule(func)
     ranges = sym.Analyzer()
 
-    def lengths(parent: Any) -> Iterable[int]:
+    def below(parent: Any) -> Iterable[tuple[int, str]]:
         for child in sch.get_child_blocks(parent):
-            axes = []
-            for axis in sch.get(child).iter_vars:
+            block, axes = sch.get(child), []
+            for axis in block.iter_vars:
                 if axis.iter_type == tirx.IterVar.CommReduce:
                     axes.append(int(ranges.const_int_bound(axis.dom.extent).max_value))
                 ranges.bind(axis.var, axis.dom)
             if axes:
-                yield prod(axes)
-            yield from lengths(child)
+                yield prod(axes), str(block.writes[0].source.dtype)
+            yield from below(child)
 
     root = root_block(sch)
-    return max(1, sum(lengths(root))) if root is not None else 1
+    return [] if root is None else list(below(root))
 
 
 def workload_tolerance(workload: Workload) -> float:
-    """Return the error allowed in a workload's output."""
-    return tolerance(workload.output.dtype, reduction_length(workload.func))
+    """Return the error allowed in a workload's output: see `tolerance`.
+
+    Where sums are in a wider type than the output's, that of the sums, and that of one term for the output.
+    """
+    out, reductions = workload.output.dtype, _reductions(workload.func)
+    terms = max(1, sum(terms for terms, _ in reductions))
+    of_sums = max((tolerance(dtype, terms) for _, dtype in reductions), default=inf)
+    return min(tolerance(out, terms), tolerance(out, 1) + of_sums)
 
 
 def expected_output(workload: Workload, inputs: Sequence[np.ndarray]) -> np.ndarray:
