@@ -7,7 +7,6 @@ from tunesmith.schedules.space import Constraint, Knob, KnobSpace
 from tunesmith.tuning.candidate import knob_candidate, knob_key
 from tunesmith.tuning.record import Record, Status
 from tunesmith.tuning.strategies import AHEAD, ALIASES, KNOB_STRATEGIES, STRATEGIES
-from tunesmith.tuning.strategies.xgb import knob_features
 
 SPACE = KnobSpace(
     (
@@ -165,13 +164,6 @@ def test_what_is_told_makes_the_search_shorter(name):
         n: np.median([trials_to_best(KNOB_STRATEGIES[n], s) for s in range(9)]) for n in ("random", name)
     }
     assert needed[name] < needed["random"] * 0.9
-
-
-def test_features_hold_products_and_ratios():
-    features = knob_features([{"a": 1, "b": 3, "c": 7}, {"a": 3, "b": 3, "c": 1}])
-    # a, c; a + c; a - c of the logarithms of the value plus one: the knob that never changes is left out.
-    assert features.tolist() == [[1, 3, 4, -2], [2, 1, 3, 1]]
-    assert knob_features([{"a": 1}, {"a": 1}]).shape == (2, 1)
 
 
 def test_table_describes_every_strategy():

@@ -30,7 +30,7 @@ KNOB_STRATEGIES: dict[str, KnobStrategy] = {
     "genetic": _of_any_shape(Genetic),
     "annealing": _of_any_shape(Annealing),
     "droplet": _of_any_shape(Droplet),
-    "xgb": _of_any_shape(XGB),
+    "xgb": XGB,
 }
 """Strategies for knob spaces."""
 
