@@ -134,10 +134,12 @@ def test_a_candidate_elsewhere_is_another_and_one_without_a_key_is_not_compared(
         {"key": None},
         {"key": None},
     ]
-    for n, changes in enumerate([{}, *elsewhere]):
-        record = other(**{"id": str(n), "key": "k", **changes})
+    records = [other(**{"id": str(n), "key": "k", **changes}) for n, changes in enumerate([{}, *elsewhere])]
+    for record in records:
         assert database.add(record) is record
-    assert len(database.records()) == len(elsewhere) + 1
+    for record in records[:-2]:
+        assert database.add(dataclasses.replace(record, id="again")) == record
+    assert database.records() == records
 
 
 def test_newer_shows_what_others_added_once(database):
@@ -167,7 +169,7 @@ def test_several_records_are_added_at_once_or_none(database):
     new, again, same = other(id="new"), other(id="known", run_secs=(9.0,)), other(id="same", key="k")
     assert [r.id for r in database.add_all([new, again, same])] == ["new", "known", "known"]
     assert [r.id for r in database.records()] == ["known", "new"]
-    with pytest.raises(ts.InputError, match="NOT NULL constraint failed: records.message"):
+    with pytest.raises(ts.InputError, match=r"NOT NULL constraint failed: records\.message"):
         database.add_all([other(id="right"), other(id="broken", message=None)])
     assert len(database.records()) == 2
 

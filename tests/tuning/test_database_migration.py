@@ -1,5 +1,8 @@
+import ctypes
 import os
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 import tunesmith as ts
@@ -103,6 +106,36 @@ def test_a_file_that_may_only_be_read_is_read(frozen, monkeypatch):
         with pytest.raises(ts.InputError, match="cannot be written: it or its folder is read-only"):
             database.add(database.records()[0])
     assert frozen.read_bytes() == content
+
+
+def obey_file_modes():
+    """Take from the superuser the right to write everywhere: drop CAP_DAC_OVERRIDE (capabilities(7))."""
+    if os.geteuid() == 0 and ctypes.CDLL(None).prctl(24, 1, 0, 0, 0):
+        os._exit(77)
+
+
+def test_a_file_in_a_folder_where_nobody_may_write_is_read(frozen):
+    ts.Database(frozen).close()
+    folder = frozen.parent / "shared"
+    folder.mkdir()
+    path = frozen.rename(folder / "frozen.db")
+    path.chmod(0o444)
+    folder.chmod(0o555)
+    opened = "from tunesmith.tuning.database import Database; database = Database(sys.argv[1])"
+    code = f"import sys; {opened}; print(len(database.records()))"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(path)],
+            preexec_fn=obey_file_modes,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode == 77:
+            pytest.skip("this superuser cannot give up his rights")
+        assert (done.stdout, done.stderr) == ("7\n", "")
+        assert list(folder.iterdir()) == [path]
+    finally:
+        folder.chmod(0o755)
 
 
 def test_an_old_file_that_may_only_be_read_is_one_line(frozen, monkeypatch):
