@@ -11,7 +11,6 @@ from statistics import mean
 from typing import Any
 
 from ..kernels.operator import Workload
-from ..machine.facts import machine_fingerprint
 from ..machine.peaks import roofline_seconds
 from ..machine.process import usable_cpus
 from .arithmetic import seconds_of_trial
@@ -50,11 +49,11 @@ class Estimator:
     Parameters
     ----------
     records : sequence of Record
-        All there are.
+        Those of the device.
     target : Target
         What is compiled for.
-    device : str
-        Where candidates run, as in `Record.device`.
+    local : bool
+        Whether candidates run on this machine.
     timing : Timing
         How they are timed.
     timeout_s : float
@@ -67,17 +66,16 @@ class Estimator:
         self,
         records: Sequence[Record],
         target: Any,
-        device: str,
+        local: bool,
         timing: Timing,
         timeout_s: float,
         may_build: bool,
     ) -> None:
-        here = machine_fingerprint()
-        self._records = [r for r in records if (r.machine_fingerprint, r.device) == (here, device)]
+        self._records = records
         # Building, checking, timing.
         self._lasted = recorded_seconds(self._records, 3 * timeout_s)
         self.target, self.timing = target, timing
-        self._local, self._may_build = device == "local", may_build
+        self._local, self._may_build = local, may_build
         self._build_s: float | None = None
 
     def call_s(self, workload: Workload) -> float | None:

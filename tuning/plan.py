@@ -20,13 +20,16 @@ from .advice import Asked, advice
 from .arithmetic import Calls, calls_of_trial
 from .budget import TURN
 from .database import Database
+from .device import Device, this_machine
 from .estimate import Estimate, Estimator
 from .limits import check_limits
 from .measurement import Timing
 from .record import Record
+from .remote import Remote
 from .search import Search, search_for, strategy_name
 from .strategies.sketch import SketchSpace
 from .tuner import TRIALS
+from .workbench import Workbench
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def plan(
     timing: Timing | None = None,
     give_up_factor: float = 2.0,
     weights: Sequence[float] | None = None,
-    remote: Any = None,
+    remote: Remote | None = None,
     estimate: bool = True,
 ) -> TuningPlan:
     """Say what `tune` would do with the same arguments, without doing it.
@@ -113,7 +116,8 @@ def plan(
     ----------
     workload, target, trials, database, space, strategy, cost_model, seed, early_stopping, time_budget, \
 roofline, timeout, timing, give_up_factor, weights, remote
-        As in `tune`; a database that does not exist is not created.
+        As in `tune`; a database that does not exist is not created. Of a remote machine a server is asked
+        what it is.
     estimate : bool
         False leaves out how long trials take, where only the warnings are wanted.
 
@@ -135,12 +139,14 @@ roofline, timeout, timing, give_up_factor, weights, remote
         timing,
         give_up_factor,
     )
-    target = as_target(target)
+    device = _device(remote, timeout)
+    target = device.target if isinstance(target, str) and target == "host" else as_target(target)
     searches = [search_for(w, target, space) for w in workloads]
     names = [strategy_name(search, strategy, cost_model) for search in searches]
     records = _records(database, None if estimate else workloads, target)
-    device = "local" if remote is None else f"rpc:{remote.key}"
-    estimator = Estimator(records, target, device, timing, timeout, may_build=estimate)
+    where = "local" if remote is None else remote.device
+    here = [r for r in records if (r.machine_fingerprint, r.device) == (device.fingerprint, where)]
+    estimator = Estimator(here, target, device.local, timing, timeout, may_build=estimate)
     known = Counter((r.workload_hash, r.space) for r in records if r.target == target_text(target))
     recorded = [known[w.hash, search.name] for w, search in zip(workloads, searches, strict=True)]
     left = max(0, wanted - sum(recorded))
@@ -150,6 +156,14 @@ roofline, timeout, timing, give_up_factor, weights, remote
     )
     asked = Asked(trials, early_stopping, time_budget, timeout, timing, seed, weights)
     return TuningPlan(plans, left, _seconds(plans, left, time_budget), tuple(advice(asked, plans, left)))
+
+
+def _device(remote: Remote | None, timeout: float) -> Device:
+    """Return the machine that candidates would run on; of a remote one a server is asked."""
+    if remote is None:
+        return this_machine()
+    with Workbench(timeout, builders=1, remote=remote) as bench:
+        return bench.device()
 
 
 def _records(

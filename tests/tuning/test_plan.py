@@ -9,10 +9,12 @@ from tunesmith.machine.facts import machine_fingerprint
 from tunesmith.machine.target import as_target, host_target, target_text
 from tunesmith.tuning.arithmetic import seconds_of_trial
 from tunesmith.tuning.budget import TURN
+from tunesmith.tuning.device import Device
 from tunesmith.tuning.measurement import Timing
 from tunesmith.tuning.pace import recorded_seconds
 from tunesmith.tuning.plan import plan
 from tunesmith.tuning.record import Record, Status
+from tunesmith.tuning.remote import Remote
 from tunesmith.tuning.tuner import TRIALS
 
 IDS = count()
@@ -140,14 +142,16 @@ def test_nothing_is_built_where_no_estimate_is_wanted(small, tiles, tmp_path, mo
     assert found.seconds is None and found.workloads[0].estimate.trial_s is None
 
 
-def test_of_a_device_without_trials_nothing_is_known(small, tiles, database):
+def test_of_a_device_without_trials_nothing_is_known(small, tiles, database, monkeypatch):
     class Board:
-        key = "board"
+        device = "rpc:board"
 
+    far = Device("far", 4, host_target(), local=False)
+    monkeypatch.setattr("tunesmith.tuning.plan._device", lambda remote, timeout: far)
     add_trials(database, small, 6)
     found = plan(small, space=tiles, database=database, remote=Board())
     assert found.seconds is None and found.workloads[0].calls is None
-    add_trials(database, small, 6, every_s=4.0, device="rpc:board")
+    add_trials(database, small, 6, every_s=4.0, device="rpc:board", machine_fingerprint="far")
     found = plan(small, space=tiles, database=database, remote=Board())
     assert found.workloads[0].estimate.trial_s == 4.0
 
@@ -212,3 +216,8 @@ def test_a_space_that_its_rules_leave_empty_is_refused(small, tmp_path):
     empty = ts.ScheduleRule("empty", "nothing", lambda sch, *, rows: None, open_space)
     with pytest.raises(ts.InputError, match="Of 2, 'rows is odd' excludes 2"):
         plan(small, space=empty, database=tmp_path / "t.db")
+
+
+def test_a_tracker_that_is_not_there_is_named(small, tmp_path):
+    with pytest.raises(ts.InputError, match=r"^[^\n]*127.0.0.1:1\b[^\n]*$"):
+        plan(small, remote=Remote("127.0.0.1:1", "board"), database=tmp_path / "t.db")
