@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -30,6 +31,7 @@ _COLUMNS = [
     Column("median_s", "median ms", milliseconds),
     Column("p20_s", "p20 ms", milliseconds),
     Column("p80_s", "p80 ms", milliseconds),
+    Column("noise", "noise", percent),
     Column("gflops", "GFLOP/s", rate),
     Column("gbps", "GB/s", rate),
     Column("roofline_fraction", "roofline", percent),
@@ -55,6 +57,17 @@ _COLUMNS = [
     metavar="NAMES",
     help="Comma-separated: default, tuned, unscheduled, a schedule's name, numpy, torch, onnxruntime.",
 )
+@click.option(
+    "--rounds", default=11, show_default=True, metavar="N", help="Turns of each, a time every turn."
+)
+@click.option(
+    "--min-repeat-ms",
+    default=20.0,
+    show_default=True,
+    metavar="MS",
+    help="Least duration of one turn in milliseconds; short kernels are called several times in it.",
+)
+@click.option("--cold-cache", is_flag=True, help="Empty the caches before each call, untimed.")
 @existing_database_option
 @target_option
 @common_options
@@ -63,6 +76,9 @@ def bench(
     shapes: Sequence[str],
     dtype: str | None,
     implementations: str,
+    rounds: int,
+    min_repeat_ms: float,
+    cold_cache: bool,
     database_path: str | None,
     target: str,
     as_json: bool,
@@ -83,7 +99,8 @@ def bench(
         raise InputError(f"tuned needs a database, and there is no {DEFAULT_DATABASE} here; give --db FILE")
     if not shapes:
         print_notice(f"timing the {len(workloads)} examples of {operator}; --shape chooses others")
-    rows = compare(workloads, names, database=database, target=compile_for)
+    timing: dict[str, Any] = {"rounds": rounds, "min_repeat_ms": min_repeat_ms, "cold_cache": cold_cache}
+    rows = compare(workloads, names, database=database, target=compile_for, **timing)
     ratio = Column("ratio", f"time / {names[0]}", times)
     print_rows(rows, [*_COLUMNS[:-2], ratio, *_COLUMNS[-2:]], as_json)
     # A library that is not installed may be missing, a schedule may not: then it crashed.

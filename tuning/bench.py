@@ -16,8 +16,6 @@ from math import inf, isfinite
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from .. import schedules
 from ..kernels.operator import Workload
 from ..machine.errors import InputError, unknown_name
@@ -29,6 +27,7 @@ from .bench_tasks import (
     BaselineJob,
     KernelJob,
     Prepared,
+    TurnJob,
     prepare_baseline,
     prepare_kernel,
     prepare_peak,
@@ -38,7 +37,7 @@ from .cases import Cases, new_folder, prepare_cases
 from .compilation import best_schedule
 from .database import Database
 from .library import export_kernel
-from .measurement import Timing
+from .measurement import Timing, noise_of, quantiles
 from .proof import UNSCHEDULED
 from .runner import device_lock
 from .worker import Worker, WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
@@ -61,8 +60,8 @@ class _Entrant:
 
     @property
     def number(self) -> int:
-        """How often to call in one turn."""
-        return self.timing.calls(self.prepared.call_s)
+        """How often to call in one turn; once where emptying the caches takes longer than the call."""
+        return 1 if self.timing.cold_cache else self.timing.calls(self.prepared.call_s)
 
     @property
     def rounds(self) -> int:
@@ -79,6 +78,7 @@ def bench(
     target: Any = "host",
     rounds: int = 11,
     min_repeat_ms: float = 20.0,
+    cold_cache: bool = False,
     say: Callable[[str], None] = lambda line: print(line, file=sys.stderr),
 ) -> list[dict[str, Any]]:
     """Time implementations of one or several workloads against each other.
@@ -98,6 +98,8 @@ def bench(
         How often each is measured.
     min_repeat_ms : float
         The least duration of one measurement in milliseconds; short kernels are called several times in it.
+    cold_cache : bool
+        Empty all caches before each timed call, which is then a measurement of its own.
     say : callable
         Told in a line why an implementation is left out; stderr by default.
 
@@ -105,17 +107,22 @@ def bench(
     -------
     list of dict
         One row an implementation: operator, shape, dtype, target, implementation, median_s, p20_s, p80_s,
-        gflops, gbps, roofline_fraction (against the multiply-add peak measured in turns with them),
-        verified, threads, ratio (median over that of the first implementation) and note.
+        noise (see `measurement.noise_of`; None of a single measurement), gflops, gbps, roofline_fraction
+        (against the multiply-add peak measured in turns with them), verified, threads, cache (warm or cold),
+        ratio (median over that of the first implementation) and note.
 
     Raises
     ------
     InputError
-        There is no such implementation, or ``tuned`` has no database.
+        There is no such implementation, ``tuned`` has no database, or a number makes no sense.
     """
     target = as_target(target)
     names = list(dict.fromkeys(implementations))
     _check(names, database)
+    if rounds < 1:
+        raise InputError(f"rounds must be at least 1: rounds={rounds}")
+    warm = Timing(0, rounds, min_repeat_ms)
+    timing = replace(warm, cold_cache=cold_cache)
     workloads = [workload] if isinstance(workload, Workload) else workload
     with ExitStack() as stack:
         folder = new_folder()
@@ -130,13 +137,10 @@ def bench(
             for name, worker in zip(names, workers, strict=True):
                 prepared = _prepared(name, worker, each, cases, database, target)
                 if isfinite(prepared.call_s):
-                    entrants.append(_Entrant(name, worker, prepared, Timing(0, rounds, min_repeat_ms)))
+                    entrants.append(_Entrant(name, worker, prepared, timing))
                 else:
                     say(f"{each.label}: {name} is left out: {prepared.note}")
-            with device_lock(), peak_worker.alone():
-                operations, call_s = peak_worker.call(prepare_peak, each.dtype, _TIMEOUT_S)
-            timing = Timing(0, rounds, min_repeat_ms)
-            peak = _Entrant("peak", peak_worker, Prepared(True, call_s), timing)
+            peak, operations = _peak(peak_worker, each.dtype, warm)
             *seconds, peak_seconds = _timed_in_turns([*entrants, peak], rounds)
             gflops = operations / median(peak_seconds) / 1e9
             say(
@@ -176,6 +180,13 @@ def _prepared(
         return Prepared(False, inf, str(error))
 
 
+def _peak(worker: Worker, dtype: str, timing: Timing) -> tuple[_Entrant, int]:
+    """Return an entrant that only multiplies and adds, in registers, and the operations of its call."""
+    with device_lock(), worker.alone():
+        operations, call_s = worker.call(prepare_peak, dtype, _TIMEOUT_S)
+    return _Entrant("peak", worker, Prepared(True, call_s), timing), operations
+
+
 def _scheduled(name: str, workload: Workload, database: Database | None, target: Any) -> tuple[Any, str]:
     """Return an implementation's schedule and where it comes from."""
     if name == UNSCHEDULED:
@@ -196,8 +207,9 @@ def _timed_in_turns(entrants: Sequence[_Entrant], rounds: int) -> list[list[floa
         for turn in range(rounds):
             for entrant, found in zip(entrants, seconds, strict=True):
                 if turn < entrant.rounds:
+                    job = TurnJob(entrant.number, entrant.timing.cold_cache)
                     with entrant.worker.alone():
-                        found.append(entrant.worker.call(time_prepared, entrant.number, _TIMEOUT_S))
+                        found.append(entrant.worker.call(time_prepared, job, _TIMEOUT_S))
     return seconds
 
 
@@ -213,7 +225,7 @@ def _rows(
         kept = measured_peaks()
     peaks = replace(kept, gflops={**kept.gflops, workload.dtype: peak_gflops})
     limit = peaks.seconds(workload.flops, workload.bytes_moved, workload.dtype)
-    medians = [median(found) for found in seconds]
+    spread = [quantiles(found) for found in seconds]
     return [
         {
             "operator": workload.name,
@@ -221,16 +233,18 @@ def _rows(
             "dtype": workload.dtype,
             "target": target_text(target),
             "implementation": entrant.name,
-            "median_s": middle,
-            "p20_s": float(np.quantile(found, 0.2)),
-            "p80_s": float(np.quantile(found, 0.8)),
-            "gflops": workload.flops / middle / 1e9,
-            "gbps": workload.bytes_moved / middle / 1e9,
-            "roofline_fraction": limit / middle,
+            "median_s": times.median,
+            "p20_s": times.p20,
+            "p80_s": times.p80,
+            "noise": noise_of(found) if len(found) > 1 else None,
+            "gflops": workload.flops / times.median / 1e9,
+            "gbps": workload.bytes_moved / times.median / 1e9,
+            "roofline_fraction": limit / times.median,
             "verified": entrant.prepared.verified,
             "threads": usable_cpus(),
-            "ratio": middle / medians[0],
+            "cache": "cold" if entrant.timing.cold_cache else "warm",
+            "ratio": times.median / spread[0].median,
             "note": entrant.prepared.note,
         }
-        for entrant, middle, found in zip(entrants, medians, seconds, strict=True)
+        for entrant, times, found in zip(entrants, spread, seconds, strict=True)
     ]

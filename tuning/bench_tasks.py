@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..machine.flush import cache_flush
 from ..machine.peaks import multiply_add_call
 from .baselines import Unavailable, Variant, variants
 from .cases import CASES, Cases, loaded_cases
@@ -52,6 +53,14 @@ class BaselineJob:
     operator: str
     shape: Mapping[str, Any]
     cases: Cases
+
+
+@dataclass(frozen=True)
+class TurnJob:
+    """A turn of what was prepared: so many calls, each with its caches emptied before it or not."""
+
+    number: int
+    cold_cache: bool = False
 
 
 # A call that lasts longer needs no second look at how long it lasts.
@@ -104,10 +113,10 @@ def _judged(job: BaselineJob, case: int) -> list[tuple[Variant, bool]]:
     return [(v, compare(v.to_array(v.call()), arrays[-1], job.cases.allowed).ok) for v in found]
 
 
-def time_prepared(number: int) -> float:
-    """Time what was prepared: a call that does not count, then the mean of ``number`` calls, in seconds."""
+def time_prepared(job: TurnJob) -> float:
+    """Time what was prepared: a call that does not count, then the mean of some calls, in seconds."""
     assert _ready is not None, "nothing was prepared"
     kernel, tensors = _ready
     # The first call after a pause wakes threads that went to sleep meanwhile.
     kernel(*tensors)
-    return seconds_of(kernel, tensors, number)
+    return seconds_of(kernel, tensors, job.number, cache_flush() if job.cold_cache else None)

@@ -4,16 +4,24 @@ SHAPE = "m=8,n=16,k=4"
 
 KEYS = (
     "operator, shape, dtype, target, implementation, median_s, p20_s, p80_s, gflops, gbps, "
-    "roofline_fraction, verified, threads"
+    "noise, roofline_fraction, verified, threads, cache"
 ).split(", ")
 
 
 def test_rows_have_the_keys_of_the_design(run, tuned):
     words = ["--implementations", "default,tuned,numpy", "--db", tuned[0]]
-    outcome = run("bench", "matmul", "--shape", SHAPE, *words, "--json")
+    timing = ["--rounds", "2", "--min-repeat-ms", "0.1"]
+    outcome = run("bench", "matmul", "--shape", SHAPE, *words, *timing, "--json")
     assert outcome.status == 0, outcome.stderr
     assert [row["implementation"] for row in outcome.rows] == ["default", "tuned", "numpy"]
+    assert all(row["cache"] == "warm" for row in outcome.rows)
     assert all(set(KEYS) <= set(row) and row["verified"] for row in outcome.rows)
+
+
+def test_timing_options_are_passed_on(run):
+    words = ["--implementations", "default", "--rounds", "1", "--cold-cache"]
+    outcome = run("bench", "matmul", "--shape", SHAPE, *words, "--json")
+    assert [(row["cache"], row["noise"]) for row in outcome.rows] == [("cold", None)]
 
 
 def test_a_wrong_kernel_ends_with_status_1(run, user_file):
@@ -28,6 +36,7 @@ def test_a_wrong_kernel_ends_with_status_1(run, user_file):
         (["matmul", "--implementations", ","], "name at least one implementation"),
         (["matmul", "--implementations", "tuned"], "there is no tunesmith.db here; give --db FILE"),
         (["matmul", "--implementations", "tuned", "--db", "none.db"], "there is no database none.db"),
+        (["matmul", "--rounds", "0"], "rounds must be at least 1: rounds=0"),
         (["matmul", "--target", "raspberry-pi/4b-aarch64"], "cannot run on this machine"),
     ],
 )

@@ -3,7 +3,9 @@ import builtins
 import numpy as np
 import pytest
 import tunesmith as ts
+from tunesmith.tuning import bench_tasks
 from tunesmith.tuning.baselines import LIBRARIES, Unavailable, variants
+from tunesmith.tuning.bench_tasks import TurnJob, time_prepared
 from tunesmith.tuning.verdict import compare
 from tunesmith.tuning.verification import inputs_for, workload_tolerance
 
@@ -65,9 +67,22 @@ def test_rows_are_complete_and_in_order(small):
     ]
     for row in rows:
         assert row["verified"] and row["p20_s"] <= row["median_s"] <= row["p80_s"]
+        assert row["noise"] >= 0 and row["cache"] == "warm"
         assert row["gflops"] > 0 and row["gbps"] > 0 and row["roofline_fraction"] > 0 and row["threads"] >= 1
     assert rows[0]["ratio"] == 1 and rows[1]["ratio"] == rows[1]["median_s"] / rows[0]["median_s"]
     assert rows[0]["note"] == "default schedule (matmul)"
+
+
+def test_caches_are_emptied_before_each_call(monkeypatch):
+    done = []
+    monkeypatch.setattr(bench_tasks, "_ready", (lambda: done.append("call"), ()))
+    monkeypatch.setattr(bench_tasks, "cache_flush", lambda: lambda: done.append("flush"))
+    assert time_prepared(TurnJob(2, cold_cache=True)) > 0
+    # The first call wakes threads and does not count.
+    assert done == ["call", "flush", "call", "flush", "call"]
+    done.clear()
+    time_prepared(TurnJob(2))
+    assert done == ["call"] * 3
 
 
 def test_what_cannot_run_is_left_out_with_a_line(small, tmp_path):
@@ -91,3 +106,10 @@ def test_what_cannot_run_is_left_out_with_a_line(small, tmp_path):
 def test_bad_input_is_one_line(small, names, message):
     with pytest.raises(ts.InputError, match=message):
         ts.bench(small, names)
+
+
+def test_wrong_numbers_are_one_line(small):
+    with pytest.raises(ts.InputError, match="rounds must be at least 1: rounds=0"):
+        ts.bench(small, rounds=0)
+    with pytest.raises(ts.InputError, match="min_repeat_ms must be at least 0 milliseconds, and finite"):
+        ts.bench(small, min_repeat_ms=-1)
