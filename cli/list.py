@@ -13,13 +13,13 @@ from .output import Column, print_rows
 KINDS = ("operators", "schedules", "spaces", "strategies")
 
 # Characters of a column before it is wrapped.
-_WIDTH = 56
+_WIDTH = 50
 
 _COLUMNS = {
     "operators": ("dimensions", "dtypes", "examples"),
     "schedules": ("summary",),
-    "spaces": ("strategies", "summary"),
-    "strategies": ("summary",),
+    "spaces": ("aliases", "strategies", "summary"),
+    "strategies": ("aliases", "summary"),
 }
 
 
@@ -73,14 +73,27 @@ def _spaces() -> list[dict[str, Any]]:
     from ..tuning.strategies import KNOB_STRATEGIES, SKETCH_STRATEGIES
 
     knobs = [
-        {"name": row["name"], "strategies": list(KNOB_STRATEGIES), "summary": f"knobs of: {row['summary']}"}
+        {
+            "name": row["name"],
+            "aliases": [],
+            "strategies": list(KNOB_STRATEGIES),
+            "summary": f"knobs of: {row['summary']}",
+        }
         for row in _schedules()
     ]
-    summary = f"MetaSchedule's sketch rules; also called {SKETCH_ALIAS}"
-    return [*knobs, {"name": SKETCH, "strategies": list(SKETCH_STRATEGIES), "summary": summary}]
+    sketch = {
+        "name": SKETCH,
+        "aliases": [SKETCH_ALIAS],
+        "strategies": list(SKETCH_STRATEGIES),
+        "summary": "MetaSchedule's sketch rules",
+    }
+    return [*knobs, sketch]
 
 
 def _strategies() -> list[dict[str, Any]]:
-    from ..tuning.strategies import STRATEGIES
+    from ..tuning.strategies import ALIASES, STRATEGIES
 
-    return [{"name": name, "summary": summary} for name, summary in STRATEGIES.items()]
+    return [
+        {"name": name, "aliases": [a for a, of in ALIASES.items() if of == name], "summary": summary}
+        for name, summary in STRATEGIES.items()
+    ]
