@@ -214,7 +214,7 @@ def measure(
     Measured
         The times.
     """
-    flush = None if isinstance(kernel, HasClock) else flush_for(timing)
+    flush = _flush_for(kernel, timing)
     estimate, calls, whole_s = _first_run(kernel, tensors, flush)
     if estimate > give_up_s:
         return Measured((estimate,), calls, "timed once: far slower than the best so far")
@@ -222,19 +222,52 @@ def measure(
     found = [estimate] if estimate >= SURE_RUN_S and number == 1 else []
     spent_s = sum(found)
     while not _is_enough(found, spent_s, timing, best_s):
-        if timing.cooldown_ms:
-            time.sleep(timing.cooldown_ms / 1000)
-            # Threads went to sleep meanwhile.
-            kernel(*tensors)
+        _cool_down(kernel, tensors, timing)
         start = time.perf_counter()
         found.append(seconds_of(kernel, tensors, number, flush))
         spent_s += time.perf_counter() - start
     return Measured(tuple(found), number)
 
 
-def flush_for(timing: Timing) -> Flush | None:
-    """Return what empties this machine's caches before each call; None where they stay warm."""
-    if not timing.cold_cache:
+def measure_in_turns(
+    calls: Sequence[tuple[Kernel, Sequence[Any]]], timing: Timing, rounds: int
+) -> list[list[float]]:
+    """Time kernels in turns, one repetition of each a round: a disturbance meets all of them.
+
+    Parameters
+    ----------
+    calls : sequence of (callable, sequence)
+        Kernels and their arguments.
+    timing : Timing
+        How long a repetition is, and what comes before it.
+    rounds : int
+        How many repetitions.
+
+    Returns
+    -------
+    list of list of float
+        For each kernel seconds of one call, one value a round.
+    """
+    flushes = [_flush_for(kernel, timing) for kernel, _ in calls]
+    numbers = [timing.calls(_first_run(*call, flush)[2]) for call, flush in zip(calls, flushes, strict=True)]
+    seconds: list[list[float]] = [[] for _ in calls]
+    for _ in range(rounds):
+        for found, call, number, flush in zip(seconds, calls, numbers, flushes, strict=True):
+            _cool_down(*call, timing)
+            found.append(seconds_of(*call, number, flush))
+    return seconds
+
+
+def _cool_down(kernel: Kernel, tensors: Sequence[Any], timing: Timing) -> None:
+    if timing.cooldown_ms:
+        time.sleep(timing.cooldown_ms / 1000)
+        # Threads went to sleep meanwhile.
+        kernel(*tensors)
+
+
+def _flush_for(kernel: Kernel, timing: Timing) -> Flush | None:
+    """Return what empties this machine's caches; None where they stay warm, or the kernel does it itself."""
+    if not timing.cold_cache or isinstance(kernel, HasClock):
         return None
     # It compiles a kernel and takes memory.
     from ..machine.flush import cache_flush

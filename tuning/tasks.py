@@ -22,7 +22,7 @@ from ..schedules.rule import ScheduleRule
 from .cases import Cases, LoadedCase, loaded_cases
 from .compilation import last_line, replay_trace, trace_text
 from .library import LoadedKernel, export_kernel, library_hash
-from .measurement import Timing, measure, seconds_of, warm_seconds
+from .measurement import Timing, measure, measure_in_turns
 from .record import Status
 
 # Compilers may disturb checking: only who takes so much longer than allowed, and so long, is hopeless.
@@ -221,10 +221,4 @@ def compare_candidates(job: CompareJob) -> list[list[float]]:
 
 def compare(kernels: Sequence[LoadedKernel], case: LoadedCase, job: CompareJob) -> list[list[float]]:
     """Time kernels in turns on a test case, wherever they are."""
-    calls = [kernel.prepared(case.tensors) for kernel in kernels]
-    numbers = [job.timing.calls(warm_seconds(*call)) for call in calls]
-    seconds: list[list[float]] = [[] for _ in calls]
-    for _ in range(job.rounds):
-        for found, call, number in zip(seconds, calls, numbers, strict=True):
-            found.append(seconds_of(*call, number))
-    return seconds
+    return measure_in_turns([kernel.prepared(case.tensors) for kernel in kernels], job.timing, job.rounds)

@@ -4,7 +4,7 @@ import random
 import pytest
 import tunesmith as ts
 from tunesmith.tuning import measurement
-from tunesmith.tuning.measurement import Timing, measure, noise_of, quantiles, warm_seconds
+from tunesmith.tuning.measurement import Timing, measure, measure_in_turns, noise_of, quantiles, warm_seconds
 
 
 class Machine:
@@ -128,6 +128,27 @@ def test_cold_cache_flushes_before_every_timed_call(machine, monkeypatch):
     assert found.run_secs == pytest.approx([0.002] * 3)
     # A flush and a call last 5 ms together, and a repetition 10 ms.
     assert found.calls == 2 and len(flushes) == kernel.calls == 2 + 3 * 2
+
+
+def test_kernels_take_turns(machine, monkeypatch):
+    clock, done = machine(0.0), []
+
+    def kernel(name, seconds):
+        def call():
+            clock.now += seconds
+            done.append(name)
+
+        return call, ()
+
+    calls = [kernel("a", 0.006), kernel("b", 0.02)]
+    found = measure_in_turns(calls, Timing(), 2)
+    assert found == [pytest.approx([0.006] * 2), pytest.approx([0.02] * 2)]
+    # Two calls of each before; then two of the shorter one last as long as a repetition.
+    assert "".join(done) == "aabb" + "aab" * 2
+    done.clear()
+    monkeypatch.setattr("tunesmith.machine.flush.cache_flush", lambda: lambda: done.append("-"))
+    measure_in_turns(calls, Timing(cold_cache=True, cooldown_ms=1), 1)
+    assert "".join(done) == "-a-a-b-b" + "a-a-a" + "b-b"
 
 
 def test_pauses_are_not_timed(machine):
