@@ -83,6 +83,7 @@ class TuneCommand(TvmCommand):
 @click.pass_obj
 def tune(
     workers: WorkerGroup | None,
+    /,
     subject: str,
     shapes: Sequence[str],
     dtype: str | None,

@@ -65,7 +65,8 @@ def progress_named(name: str, stream: TextIO | None = None) -> Progress:
         name = "bar" if stream.isatty() and os.environ.get("TERM") != "dumb" else "lines"
     if name not in PROGRESS:
         raise unknown_name("way to show progress", name, PROGRESS)
-    return {"lines": ProgressLines(stream), "bar": ProgressBar(stream), "quiet": quiet}[name]
+    ways: dict[str, Progress] = {"lines": ProgressLines(stream), "bar": ProgressBar(stream), "quiet": quiet}
+    return ways[name]
 
 
 class _Workloads:
