@@ -32,7 +32,7 @@ class Pace:
     def __init__(self, start_s: float, deadline_s: float, wanted: int, done: Callable[[], int]) -> None:
         self._start_s, self._deadline_s = start_s, deadline_s
         self.wanted, self.done = wanted, done
-        self._ends = deque([start_s], maxlen=_LATEST + 1)
+        self._ends: deque[float] = deque(maxlen=_LATEST)
 
     def trial_ended(self, now_s: float) -> None:
         """Note when a trial ended."""
@@ -41,15 +41,20 @@ class Pace:
     @property
     def elapsed_s(self) -> float:
         """Seconds from the start to the end of the latest trial."""
-        return self._ends[-1] - self._start_s
+        return self._last_s - self._start_s
 
     @property
     def eta_s(self) -> float:
         """Seconds until the end: of the trials that are left at the latest rate, or of the time budget."""
-        first, last = self._ends[0], self._ends[-1]
-        each = (last - first) / max(1, len(self._ends) - 1)
-        left = max(0, self.wanted - self.done())
-        return max(0.0, min(left * each, self._deadline_s - last))
+        # The first trial waits for workers to start: with two, the time between them tells more.
+        first_s = self._ends[0] if len(self._ends) > 1 else self._start_s
+        each = (self._last_s - first_s) / max(1, len(self._ends) - 1)
+        left = self.wanted - self.done()
+        return max(0.0, min(left * each, self._deadline_s - self._last_s))
+
+    @property
+    def _last_s(self) -> float:
+        return self._ends[-1] if self._ends else self._start_s
 
 
 def recorded_seconds(records: Iterable[Record], longest_s: float) -> dict[str, float]:

@@ -198,9 +198,14 @@ def test_progress_is_chosen_by_name(monkeypatch):
 def test_the_time_left_follows_the_latest_trials_and_the_budget():
     pace = Pace(50.0, float("inf"), 30, lambda: 20)
     assert pace.eta_s == pace.elapsed_s == 0
-    for second in (100, 200, *range(201, 217)):
+    pace.trial_ended(100)
+    assert pace.eta_s == 500
+    pace.trial_ended(103)
+    # The first one waited for the workers.
+    assert pace.eta_s == 30
+    for second in (200, *range(201, 217)):
         pace.trial_ended(second)
-    # The two slow trials lie too far back.
+    # The slow trial lies too far back.
     assert (pace.eta_s, pace.elapsed_s) == (10, 166)
     limited = Pace(0.0, 7.0, 30, lambda: 20)
     limited.trial_ended(5.0)
