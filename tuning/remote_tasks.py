@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import tvm
 from tvm import rpc
 
+from ..machine.errors import InputError
 from ..machine.target import as_target
 from .cases import CASES, LoadedCase
 from .compilation import last_line
@@ -110,7 +111,17 @@ class Machine:
         return f"{self.cpu or 'unknown'}-{self.threads}cpu-rpc-{digest}"
 
     def target(self) -> Any:
-        """Return the target that compiles for it."""
+        """Return the target that compiles for it.
+
+        Raises
+        ------
+        InputError
+            Its TVM cannot tell.
+        """
+        if not (self.triple and self.cpu):
+            raise InputError(
+                "the server's TVM has no LLVM and cannot tell its processor; install apache-tvm there"
+            )
         return as_target(
             {"kind": "llvm", "mtriple": self.triple, "mcpu": self.cpu, "num-cores": self.threads}
         )

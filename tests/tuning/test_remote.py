@@ -19,6 +19,7 @@ from tunesmith.tuning.measurement import Timing
 from tunesmith.tuning.record import Status
 from tunesmith.tuning.remote import DEFAULT_PORT, Remote, known_servers, parse_address
 from tunesmith.tuning.remote_runner import RemoteRunner
+from tunesmith.tuning.remote_tasks import Machine
 from tunesmith.tuning.tasks import CompareJob, RunJob
 from tunesmith.tuning.worker import WorkerGroup
 
@@ -199,7 +200,7 @@ def test_cold_caches(runner, job):
     [
         ("writes_half", Status.WRONG_RESULT, "2048 of 4096 elements are wrong"),
         ("changes_its_input", Status.WRONG_RESULT, "changed its input"),
-        ("raises", Status.RUN_ERROR, "the kernel says no"),
+        ("raises", Status.RUN_ERROR, "^RPCError: the kernel says no$"),
         ("aborts", Status.CRASHED, "took its process on 127.0.0.1:.* down"),
         ("reads_far_away", Status.CRASHED, "took its process on 127.0.0.1:.* down"),
     ],
@@ -237,6 +238,11 @@ def test_the_machine_of_a_server(runner, folder):
     machine, other = (runner(key).machine(str(folder)) for key in ("single", "pair"))
     assert machine == other and machine.fingerprint == other.fingerprint
     assert target_text(machine.target()) == target_text(host_target())
+
+
+def test_a_server_whose_tvm_cannot_tell_its_processor():
+    with pytest.raises(InputError, match="cannot tell its processor"):
+        Machine("", "", 2, "0.1.15").target()
 
 
 def start_and_hit(rpc, runner, key, job, number):
