@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import os
 import pickle
@@ -96,10 +97,14 @@ def _forked(worker: int, output: int, tell: Sequence[Connection]) -> int:
 def _import_all(modules: list[str]) -> None:
     from ..machine.process import keep_torch_out
 
+    gc.disable()
     if "tvm" in modules:
         keep_torch_out()
     for name in modules:
         importlib.import_module(name)
+    # What was imported stays: looking through it in every worker would find nothing and copy its pages.
+    gc.freeze()
+    gc.enable()
 
 
 def die_with(parent: int) -> None:
