@@ -44,7 +44,9 @@ class Meter:
         self._bench = Workbench()
         self._pipeline = self._bench.pipeline()
         self._cases = prepare_cases(workload, f"{self._bench.folder}/{workload.hash}")
-        self._origin = TrialOrigin(workload, self._func_ir, self._target, "study", 0, timing)
+        self._origin = TrialOrigin(
+            workload, self._func_ir, self._target, "study", 0, timing, self._bench.device
+        )
         self._best_s = float("inf")
 
     def __enter__(self) -> Meter:
