@@ -31,7 +31,7 @@ WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
 
 IMPORTED = "imported"
-"""The space and strategy of records that MetaSchedule made: which of its spaces it was is not in its files."""
+"""The space and strategy of records that MetaSchedule made: its files do not say which space it was."""
 
 # MetaSchedule writes 1e10 seconds for a candidate that failed.
 _FAILED_S = 1e9

@@ -20,8 +20,11 @@ from .candidate import Candidate
 from .cases import Cases
 from .measurement import Timing
 from .record import Record, Status
+from .remote_runner import RemoteRunner
 from .runner import Runner
 from .tasks import BuildJob, Built, Ran, RunJob, parts_folder
+
+AnyRunner = Runner | RemoteRunner
 
 
 @dataclass
@@ -85,17 +88,17 @@ class Pipeline:
     ----------
     builders : sequence of Builder
         Who compiles.
-    runners : sequence of Runner
+    runners : sequence of Runner or RemoteRunner
         Who checks and times, one device each.
     """
 
-    def __init__(self, builders: Sequence[Builder], runners: Sequence[Runner]) -> None:
+    def __init__(self, builders: Sequence[Builder], runners: Sequence[AnyRunner]) -> None:
         self._waiting: deque[Trial] = deque()
         self._idle = deque(builders)
         self._building: dict[Builder, Trial] = {}
         self._built: deque[Trial] = deque()
         self._runners = tuple(runners)
-        self._running: dict[Runner, Trial] = {}
+        self._running: dict[AnyRunner, Trial] = {}
         self._ended: deque[Trial] = deque()
         self.seconds = dict.fromkeys(("build", "verify", "run"), 0.0)
 
@@ -129,7 +132,7 @@ class Pipeline:
             trials.clear()
 
     @property
-    def _busy(self) -> list[Builder | Runner]:
+    def _busy(self) -> list[Builder | AnyRunner]:
         return [*self._building, *self._running]
 
     def _start_builds(self) -> None:
@@ -185,7 +188,7 @@ class Pipeline:
             del self._running[runner]
             self._end(trial, ran)
 
-    def _timed(self, runner: Runner, job: RunJob, checked: Ran) -> Ran:
+    def _timed(self, runner: AnyRunner, job: RunJob, checked: Ran) -> Ran:
         """Time a candidate while all builders are held."""
         start = time.monotonic()
         builders = list(self._building)

@@ -163,7 +163,7 @@ def _device(remote: Remote | None, timeout: float) -> Device:
     if remote is None:
         return this_machine()
     with Workbench(timeout, builders=1, remote=remote) as bench:
-        return bench.device()
+        return bench.device
 
 
 def _records(

@@ -147,7 +147,7 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
             # Only its servers know what to compile for.
             with uninterrupted():
                 bench = stack.enter_context(Workbench(timeout, group=workers, remote=remote))
-        device = bench.device() if bench else this_machine()
+        device = bench.device if bench else this_machine()
         target = device.target if isinstance(target, str) and target == "host" else as_target(target)
         searches = [search_for(w, target, space) for w in workloads]
         names = [strategy_name(s, strategy, cost_model) for s in searches]

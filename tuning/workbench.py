@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,7 @@ from .builder import Builder, build_all, portable_rule
 from .cases import Cases, new_folder
 from .device import Device, this_machine
 from .measurement import Timing
-from .pipeline import Pipeline
+from .pipeline import AnyRunner, Pipeline
 from .record import Status
 from .remote import Remote
 from .remote_runner import RemoteRunner
@@ -60,7 +61,7 @@ class Workbench:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
         workers = self._group.workers
-        self._runners: list[Runner | RemoteRunner] = [
+        self._runners: list[AnyRunner] = [
             Runner(timeout_s, worker) if remote is None else RemoteRunner(timeout_s, worker, remote)
             for worker in workers[:runners]
         ]
@@ -82,8 +83,9 @@ class Workbench:
             self._group.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    @cached_property
     def device(self) -> Device:
-        """Return the machine that candidates run on.
+        """The machine that candidates run on.
 
         Raises
         ------

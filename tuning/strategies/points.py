@@ -47,7 +47,7 @@ class Points:
 
     def find(self, positions: Positions) -> Positions:
         """Return the points' numbers at positions (..., knobs), -1 where there is no legal point."""
-        inside = ((positions >= 0) & (positions < self.sizes)).all(axis=-1)
+        inside = np.asarray(((positions >= 0) & (positions < self.sizes)).all(axis=-1))
         codes = self._codes(np.where(inside[..., None], positions, 0))
         at = np.minimum(np.searchsorted(self._sorted_codes, codes), len(self) - 1)
         return np.where(inside & (self._sorted_codes[at] == codes), self._order[at], -1)
