@@ -63,7 +63,7 @@ def verify_imported(database: Database, timing: Timing | None = None, timeout: f
 def _tried(group: Sequence[Record], database: Database, bench: Workbench, timing: Timing) -> list[Record]:
     """Try the records of one workload."""
     first, workload = group[0], _workload(group[0])
-    origin = TrialOrigin(workload, first.workload_ir, first.target, IMPORTED, 0, timing, bench.device())
+    origin = TrialOrigin(workload, first.workload_ir, first.target, IMPORTED, 0, timing, bench.device)
     cases = prepare_cases(workload, f"{bench.folder}/{workload.hash}")
     conditions = Conditions(cases, timing, lambda: (inf, inf), lambda binary: None)
     pipeline = bench.pipeline()
