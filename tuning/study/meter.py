@@ -13,6 +13,7 @@ from ...machine.target import target_text
 from ..candidate import knob_candidate
 from ..cases import prepare_cases
 from ..confirmation import trial_seconds
+from ..device import this_machine
 from ..measurement import Timing
 from ..pipeline import Conditions, Trial
 from ..record import Record
@@ -44,9 +45,7 @@ class Meter:
         self._bench = Workbench()
         self._pipeline = self._bench.pipeline()
         self._cases = prepare_cases(workload, f"{self._bench.folder}/{workload.hash}")
-        self._origin = TrialOrigin(
-            workload, self._func_ir, self._target, "study", 0, timing, self._bench.device
-        )
+        self._origin = TrialOrigin(workload, self._func_ir, self._target, "study", 0, timing, this_machine())
         self._best_s = float("inf")
 
     def __enter__(self) -> Meter:
