@@ -18,7 +18,6 @@ annealing on predictions, transfer).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
