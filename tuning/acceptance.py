@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from math import inf
 
-import tvm
-
 from ..kernels import OPERATORS
 from ..kernels.operator import Workload
 from ..machine.target import host_target, target_text
@@ -22,6 +20,7 @@ from .meta_files import IMPORTED
 from .pipeline import Conditions, Trial
 from .record import Record
 from .trial import TrialOrigin
+from .vetting import read_program
 from .workbench import Workbench
 
 
@@ -84,5 +83,5 @@ def _workload(record: Record) -> Workload:
         workload = OPERATORS[record.operator].workload(record.shape, record.dtype)
         if workload.hash == record.workload_hash:
             return workload
-    func = tvm.ir.load_json(record.workload_ir)
+    func = read_program(record.workload_ir)
     return Workload(record.operator, dict(record.shape), record.dtype, func, flops=0)

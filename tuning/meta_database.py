@@ -19,6 +19,7 @@ from ..machine.target import as_target, target_text
 from .compilation import replay_trace
 from .database import Database
 from .record import Record
+from .vetting import read_program
 
 
 @derived_object
@@ -70,7 +71,7 @@ class MetaScheduleDatabase(ms.database.PyDatabase):
         return len(self.get_all_tuning_records())
 
     def _workload(self, record: Record) -> Any:
-        func = tvm.ir.load_json(record.workload_ir)
+        func = read_program(record.workload_ir)
         return self.commit_workload(tvm.IRModule({"main": func}))
 
 

@@ -25,7 +25,7 @@ from .compilation import plain_json
 from .json_lines import parsed_line
 from .meta_database import tuning_record
 from .record import Record, Status
-from .vetting import Program, Vetting
+from .vetting import Program, Vetting, read_program
 
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
@@ -45,7 +45,7 @@ def write_files(records: Sequence[Record], folder: Path) -> int:
     lines = []
     for record in (r for r in records if r.usable):
         if record.workload_hash not in workloads:
-            mod = tvm.IRModule({"main": tvm.ir.load_json(record.workload_ir)})
+            mod = tvm.IRModule({"main": read_program(record.workload_ir)})
             workloads[record.workload_hash] = (len(workloads), ms.database.Workload(mod))
         number, workload = workloads[record.workload_hash]
         if tuning_record(record, workload) is not None:

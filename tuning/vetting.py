@@ -55,6 +55,12 @@ def require_plain(text: str) -> None:
         raise InputError("it is nested too deeply") from None
 
 
+def read_program(ir: str) -> Any:
+    """Return the function that a record keeps as JSON; raise InputError where it is no plain program."""
+    require_plain(ir)
+    return tvm.ir.load_json(ir)
+
+
 def _require_plain_value(value: Any) -> None:
     if isinstance(value, str) and _FOREIGN_CODE in value:
         raise InputError(f"it would bring foreign code into the kernel ({value[:40]!r})")
@@ -155,9 +161,7 @@ def _replay(payload: tuple[str, str]) -> None:
     replay_trace(trace, _func(ir))
 
 
-@lru_cache(maxsize=4)
-def _func(ir: str) -> Any:
-    return tvm.ir.load_json(ir)
+_func = lru_cache(maxsize=4)(read_program)
 
 
 def _target(config: dict[str, Any]) -> str:

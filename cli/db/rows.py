@@ -41,8 +41,7 @@ def without_programs(row: dict[str, Any]) -> dict[str, Any]:
 @cache
 def workload_of(workload_ir: str) -> Workload:
     """Return the workload of a record: its function, and what one call costs."""
-    import tvm
-
     from ...integrate.functions import as_workload
+    from ...tuning.vetting import read_program
 
-    return as_workload("main", tvm.ir.load_json(workload_ir))
+    return as_workload("main", read_program(workload_ir))

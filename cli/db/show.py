@@ -49,11 +49,10 @@ def show_record(record_id: str, form: str, database_path: str, as_json: bool) ->
 
 def _schedule_text(record: Record, form: str) -> str:
     """Make the record's schedule again and write it."""
-    import tvm
-
     from ...machine.target import as_target
     from ...tuning.compilation import scheduled_from_record
+    from ...tuning.vetting import read_program
 
-    func = tvm.ir.load_json(record.workload_ir)
+    func = read_program(record.workload_ir)
     schedule = scheduled_from_record(record, func, as_target(record.target))
     return "\n".join(schedule.trace.as_python()) if form == "trace" else str(schedule.mod.script()).rstrip()

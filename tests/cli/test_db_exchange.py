@@ -96,6 +96,15 @@ def test_damage_is_told_and_the_status_is_1(run, frozen):
     assert outcome.status == 1 and f"record {BEST}" in outcome.stdout and "'okk'" in outcome.stdout
 
 
+@pytest.mark.parametrize("command", [["ls"], ["best"], ["show", BEST], ["explain", BEST]])
+def test_a_module_in_a_database_is_not_loaded(refused, frozen, command):
+    ts.Database(frozen).close()
+    with sqlite3.connect(frozen) as connection:
+        connection.execute("UPDATE workloads SET ir = replace(ir, 'tirx.PrimFunc', 'ffi.Module')")
+    connection.close()
+    assert "it holds a ffi.Module, which is no part of a loop nest" in refused("db", *command, "--db", frozen)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -233,6 +233,8 @@ def test_file_says_what_it_is(database):
     header = database.path.read_bytes()[:100]
     assert int.from_bytes(header[68:72], "big") == APPLICATION_ID
     assert int.from_bytes(header[60:64], "big") == SCHEMA_VERSION
+    # Write and read version 2: a write-ahead log, so that readers read while a writer writes.
+    assert header[18:20] == b"\2\2"
 
 
 def test_reading_executes_nothing(database):
