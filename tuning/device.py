@@ -9,6 +9,9 @@ from ..machine.facts import machine_fingerprint
 from ..machine.process import usable_cpus
 from ..machine.target import host_target
 
+LOCAL = "local"
+"""The name of this machine in records."""
+
 
 @dataclass(frozen=True)
 class Device:
@@ -22,16 +25,21 @@ class Device:
         How many threads a kernel gets.
     target : Target
         What compiles for it.
-    local : bool
-        Whether it is this machine.
+    name : str
+        What records call it: ``local`` for this machine, ``rpc:KEY`` for one of a tracker.
     """
 
     fingerprint: str
     threads: int
     target: Any
-    local: bool
+    name: str
+
+    @property
+    def local(self) -> bool:
+        """Whether it is this machine."""
+        return self.name == LOCAL
 
 
 def this_machine() -> Device:
     """Return the device that this process runs on."""
-    return Device(machine_fingerprint(), usable_cpus(), host_target(), local=True)
+    return Device(machine_fingerprint(), usable_cpus(), host_target(), name=LOCAL)

@@ -43,8 +43,6 @@ class Trial:
         What became of it so far.
     same_as : Record or None
         An earlier trial with the same binary: this one was not run.
-    device : str
-        Where it was run; empty where it was not.
     goes_first : bool
         Whether no other one is run before it.
     """
@@ -55,7 +53,6 @@ class Trial:
     built: Built | None = None
     ran: Ran | None = None
     same_as: Record | None = None
-    device: str = ""
     goes_first: bool = False
 
 
@@ -153,7 +150,6 @@ class Pipeline:
                 if trial.same_as is not None:
                     self._end(trial, _ran_as(trial.same_as))
                     continue
-                trial.device = runner.device
                 runner.start_check(_run_job(trial, conditions))
                 self._running[runner] = trial
 

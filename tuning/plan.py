@@ -144,8 +144,7 @@ roofline, timeout, timing, give_up_factor, weights, remote
     searches = [search_for(w, target, space) for w in workloads]
     names = [strategy_name(search, strategy, cost_model) for search in searches]
     records = _records(database, None if estimate else workloads, target)
-    where = "local" if remote is None else remote.device
-    here = [r for r in records if (r.machine_fingerprint, r.device) == (device.fingerprint, where)]
+    here = [r for r in records if (r.machine_fingerprint, r.device) == (device.fingerprint, device.name)]
     estimator = Estimator(here, target, device.local, timing, timeout, may_build=estimate)
     known = Counter((r.workload_hash, r.space) for r in records if r.target == target_text(target))
     recorded = [known[w.hash, search.name] for w, search in zip(workloads, searches, strict=True)]

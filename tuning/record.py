@@ -70,7 +70,7 @@ class Record:
     same_as : str
         Id of the record of an equal binary, whose ``run_secs`` these are; empty where this one was measured.
     device : str
-        Where it ran: ``local``, or ``rpc:KEY`` for a device of a tracker.
+        Where it ran or was to run: ``local``, or ``rpc:KEY`` for a device of a tracker.
     threads : int
         Threads it ran on; 0 where that is not known.
     calls : int

@@ -17,9 +17,6 @@ from .record import Status
 from .tasks import CompareJob, Ran, RunJob, check_candidate, compare_candidates, time_candidate
 from .worker import Worker, WorkerCrash, WorkerError, WorkerTimeout
 
-LOCAL = "local"
-"""The device of records that were measured on the machine itself."""
-
 
 class Runner:
     """A worker that checks and times candidates one after another, on this machine.
@@ -31,8 +28,6 @@ class Runner:
     worker : Worker
         Who does it.
     """
-
-    device = LOCAL
 
     def __init__(self, timeout_s: float, worker: Worker) -> None:
         self.timeout_s = timeout_s

@@ -57,7 +57,7 @@ class TrialOrigin:
             key=candidate.key,
             binary=built.binary,
             same_as=trial.same_as.id if trial.same_as else "",
-            device=trial.device,
+            device=self.device.name,
             threads=self.device.threads,
             calls=ran.calls,
             cache="cold" if self.timing.cold_cache else "warm",

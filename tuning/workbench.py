@@ -96,7 +96,7 @@ class Workbench:
         if isinstance(runner, Runner):
             return this_machine()
         machine = runner.machine(self.folder)
-        return Device(machine.fingerprint, machine.threads, machine.target(), local=False)
+        return Device(machine.fingerprint, machine.threads, machine.target(), runner.device)
 
     def job(
         self,

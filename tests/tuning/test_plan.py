@@ -146,7 +146,7 @@ def test_of_a_device_without_trials_nothing_is_known(small, tiles, database, mon
     class Board:
         device = "rpc:board"
 
-    far = Device("far", 4, host_target(), local=False)
+    far = Device("far", 4, host_target(), name="rpc:board")
     monkeypatch.setattr("tunesmith.tuning.plan._device", lambda remote, timeout: far)
     add_trials(database, small, 6)
     found = plan(small, space=tiles, database=database, remote=Board())
