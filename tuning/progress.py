@@ -61,6 +61,9 @@ def progress_named(name: str, stream: TextIO | None = None) -> Progress:
         There is no such way.
     """
     stream = stream or sys.stderr
+    if stream is None:
+        # Whoever started this process has closed it.
+        return quiet
     if name == "auto":
         name = "bar" if stream.isatty() and os.environ.get("TERM") != "dumb" else "lines"
     if name not in PROGRESS:
