@@ -1,8 +1,10 @@
+import sys
 from collections import deque
 from zlib import crc32
 
 import numpy as np
 import pytest
+from tunesmith.machine.errors import InputError
 from tunesmith.schedules.space import Constraint, Knob, KnobSpace
 from tunesmith.tuning.candidate import knob_candidate, knob_key
 from tunesmith.tuning.record import Record, Status
@@ -89,10 +91,34 @@ def search(strategy, trials, answer=answer, ahead=0):
     return tried
 
 
-@pytest.fixture(params=list(KNOB_STRATEGIES))
+# The Gaussian process takes a second a question; it has a test of its own.
+QUICK = [name for name in KNOB_STRATEGIES if name != "optuna-gp"]
+
+
+@pytest.fixture(params=QUICK)
 def make(request):
+    if request.param.startswith("optuna"):
+        pytest.importorskip("optuna")
     factory = KNOB_STRATEGIES[request.param]
     return lambda space, seed: factory(space, seed, SHAPE)
+
+
+def test_gaussian_process_reproduces_and_repeats_nothing():
+    pytest.importorskip("optuna")
+    pytest.importorskip("torch")
+    make = KNOB_STRATEGIES["optuna-gp"]
+    # Its first ten are random.
+    first = search(make(SPACE, 5, SHAPE), 13)
+    assert len({c.key for c in first}) == 13
+    assert search(make(SPACE, 5, SHAPE), 13) == first
+
+
+@pytest.mark.parametrize(("name", "package"), [("optuna-tpe", "optuna"), ("optuna-cmaes", "cmaes")])
+def test_missing_sampler_is_named_before_anything_is_measured(name, package, monkeypatch):
+    pytest.importorskip("optuna")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=rf"needs {package}, which is not installed: pip install"):
+        KNOB_STRATEGIES[name](SPACE, 1, SHAPE)
 
 
 @pytest.mark.parametrize("ahead", [0, AHEAD])
@@ -145,7 +171,7 @@ def test_points_that_left_the_space_are_survived(make):
     assert len(search(strategy, 20)) == 20
 
 
-@pytest.mark.parametrize("name", sorted(set(KNOB_STRATEGIES) - {"grid"}))
+@pytest.mark.parametrize("name", sorted(n for n in QUICK if n != "grid"))
 def test_other_seed_is_another_search(name):
     make = KNOB_STRATEGIES[name]
     assert search(make(SPACE, 1, SHAPE), 90) != search(make(SPACE, 2, SHAPE), 90)
@@ -158,7 +184,7 @@ def trials_to_best(make, seed):
     return 1 + next(i for i, c in enumerate(tried) if seconds(c.knobs) == 1e-3)
 
 
-@pytest.mark.parametrize("name", sorted(set(KNOB_STRATEGIES) - {"grid", "random"}))
+@pytest.mark.parametrize("name", sorted(n for n in QUICK if n not in ("grid", "random")))
 def test_what_is_told_makes_the_search_shorter(name):
     needed = {
         n: np.median([trials_to_best(KNOB_STRATEGIES[n], s) for s in range(9)]) for n in ("random", name)

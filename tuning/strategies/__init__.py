@@ -10,6 +10,7 @@ from .annealing import Annealing
 from .droplet import Droplet
 from .evolutionary import COST_MODELS, Evolutionary
 from .genetic import Genetic
+from .optuna_samplers import SAMPLERS
 from .ordered import grid, random
 from .replay import replay_func, replay_trace
 from .store_model import MODEL_SUFFIX
@@ -31,6 +32,7 @@ KNOB_STRATEGIES: dict[str, KnobStrategy] = {
     "annealing": _of_any_shape(Annealing),
     "droplet": _of_any_shape(Droplet),
     "xgb": XGB,
+    **{name: _of_any_shape(make) for name, make in SAMPLERS.items()},
 }
 """Strategies for knob spaces."""
 
@@ -54,6 +56,9 @@ STRATEGIES: dict[str, str] = {
     "annealing": "knob spaces: a walk that goes uphill the less the longer it lasts",
     "droplet": "knob spaces: coordinate descent from the default that moves only beyond the noise",
     "xgb": "knob spaces: gradient-boosted trees trained on the trials so far rank the rest",
+    "optuna-tpe": "knob spaces: Optuna's tree-structured Parzen estimator (needs the extra optuna)",
+    "optuna-cmaes": "knob spaces: Optuna's CMA-ES (needs the extra optuna)",
+    "optuna-gp": "knob spaces: Optuna's Gaussian process (needs the extra optuna, and torch)",
     "evolutionary": "sketch space: the fastest sketches are changed, a cost model picks among the changed",
     "replay-trace": "sketch space: MetaSchedule's designs with random decisions, none twice",
     "replay-func": "sketch space: the sketch rules run again for each candidate, none twice",
