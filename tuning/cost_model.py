@@ -13,17 +13,16 @@ T. Chen, C. Guestrin, "XGBoost: A Scalable Tree Boosting System", KDD 2016.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import __version__
 from ..machine.errors import InputError, unknown_name
+from ..machine.files import written_aside
 from .knob_features import KnobFeatures, Matrix, dimensions, open_knobs
 
 if TYPE_CHECKING:
@@ -130,7 +129,6 @@ class CostModel:
         InputError
             The file cannot be written.
         """
-        path = Path(path)
         content = {
             "format": _FORMAT,
             **asdict(self.origin),
@@ -138,12 +136,8 @@ class CostModel:
             "feature_names": self.features.names,
             "members": [json.loads(member.save_raw("json")) for member in self.members],
         }
-        try:
-            with NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-                json.dump(content, file)
-            os.replace(file.name, path)
-        except OSError as error:
-            raise InputError(f"cannot write the cost model {path}: {error.strerror}") from error
+        with written_aside(Path(path)) as file:
+            json.dump(content, file)
 
 
 def fit(
@@ -235,7 +229,11 @@ def _model(content: dict[str, Any]) -> CostModel:
     members = []
     for text in content["members"]:
         member = xgboost.Booster({"nthread": 1})
-        member.load_model(bytearray(json.dumps(text), "utf-8"))
+        try:
+            member.load_model(bytearray(json.dumps(text), "utf-8"))
+        except xgboost.core.XGBoostError as error:
+            # Its own message is a stack of addresses.
+            raise ValueError("XGBoost cannot read its trees") from error
         if member.num_features() != len(features.names):
             raise ValueError("the trees see other features than the file names")
         members.append(member)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from ..kernels.operator import Workload
 from .candidate import throughput
@@ -12,22 +13,30 @@ from .strategies.strategy import Experience
 
 
 def experiences(database: Database, workload: Workload, target: str, space: str) -> list[Experience]:
-    """Return the trials of one space on other workloads of the same operator, dtype and target.
+    """Return the trials of one space on other workloads of the same operator, dtype and target."""
+    return as_experiences(
+        record
+        for record in database.records(target=target, space=space)
+        if (record.operator, record.dtype) == (workload.name, workload.dtype)
+        and record.workload_hash != workload.hash
+    )
 
-    Each has its throughput as a share of the best of its workload on its machine. Workloads with fewer than
-    two right trials are left out: there is nothing to compare.
+
+def as_experiences(records: Iterable[Record]) -> list[Experience]:
+    """Give each trial its throughput as a share of the best of its workload on its machine.
+
+    Workloads with fewer than two right trials are left out: there is nothing to compare.
     """
     trials: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in database.records(target=target, space=space):
-        if (record.operator, record.dtype) == (workload.name, workload.dtype):
-            trials[record.workload_hash, record.machine_fingerprint].append(record)
+    for record in records:
+        trials[record.workload_hash, record.machine_fingerprint].append(record)
     found = []
-    for (workload_hash, _), records in trials.items():
-        if workload_hash == workload.hash or sum(r.usable for r in records) < 2:
+    for (workload_hash, _), group in trials.items():
+        if sum(r.usable for r in group) < 2:
             continue
-        best = max(map(throughput, records))
+        best = max(map(throughput, group))
         found += [
             Experience(r.shape, r.knobs, r.trace, workload_hash, throughput(r) / best, r.workload_ir)
-            for r in records
+            for r in group
         ]
     return found

@@ -12,6 +12,7 @@ from .export import export_command
 from .import_ import import_command
 from .ls import list_records
 from .merge import merge_databases
+from .model import cost_model
 from .prune import prune_records
 from .show import show_record
 
@@ -31,5 +32,6 @@ for command in (
     export_command,
     import_command,
     check_database,
+    cost_model,
 ):
     db.add_command(command)
