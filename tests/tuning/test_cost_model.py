@@ -28,8 +28,9 @@ def records(sizes, points=POINTS, **fields):
             Record(
                 id=f"{m} {i}", created="", operator="op", shape={"m": m}, dtype="float32",
                 workload_hash=str(m), workload_ir="", target="t", machine_fingerprint="", space="s",
-                strategy="", seed=0, knobs=p, trace=None, status=Status.OK, verified=True, max_error=None, run_secs=(m / share(p, m),),
-                build_s=None, message="", tvm_version="", tunesmith_version="",
+                strategy="", seed=0, knobs=p, trace=None, status=Status.OK, verified=True, max_error=None,
+                run_secs=(m / share(p, m),), build_s=None, message="", tvm_version="",
+                tunesmith_version="",
             ),
             **fields,
         )
