@@ -219,6 +219,29 @@ def test_every_fault_ends_in_its_own_status_and_the_next_trials_are_right(small,
     assert all(r.usable for r in sound) and of_their_own(sound, rule, small)
 
 
+def untouched(sch, rows, nothing):
+    i, _, _ = sch.get_loops(sch.get_sblock("matmul"))
+    sch.split(i, [None, rows])
+
+
+def rows_and_nothing(func, target):
+    knobs = (Knob("rows", (2, 4), "a tile"), Knob("nothing", (0, 1, 2), "no effect"))
+    return KnobSpace(knobs, (), {"rows": 2, "nothing": 0})
+
+
+def test_candidates_that_compile_to_the_same_binary_are_run_once(small, database):
+    rule = ScheduleRule("untouched", "a rule of a test", untouched, rows_and_nothing)
+    result = ts.tune(small, space=rule, database=database, **BRIEF)
+    records = {(r.knobs["rows"], r.knobs["nothing"]): r for r in records_of(database)}
+    assert len(records) == 6 and result.counts == {"ok": 6}
+    for rows in (2, 4):
+        first, *others = [records[rows, nothing] for nothing in (0, 1, 2)]
+        measured = {r.id: r for r in (first, *others) if not r.same_as}
+        assert len(measured) == 1 and len({r.binary for r in (first, *others)}) == 1
+        assert all(r.run_secs == measured[r.same_as].run_secs for r in others if r.same_as)
+    assert records[2, 0].binary != records[4, 0].binary
+
+
 # What comes from outside.
 
 

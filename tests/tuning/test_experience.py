@@ -1,0 +1,111 @@
+"""What other workloads teach."""
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+import tunesmith as ts
+from tunesmith.machine.target import host_target, target_text
+from tunesmith.tuning.experience import experiences
+from tunesmith.tuning.record import Record, Status
+
+IDS = count()
+
+
+@pytest.fixture
+def database(tmp_path):
+    with ts.Database(tmp_path / "t.db") as opened:
+        yield opened
+
+
+def add(database, workload, knob, seconds, **fields):
+    record = Record(
+        id=f"{next(IDS):012}",
+        created="2026-01-01T00:00:00+00:00",
+        operator=workload.name,
+        shape=dict(workload.shape),
+        dtype=workload.dtype,
+        workload_hash=workload.hash,
+        workload_ir=f"text of {workload.label}",
+        target=target_text(host_target()),
+        machine_fingerprint="m",
+        space="tiles",
+        strategy="grid",
+        seed=0,
+        knobs={"rows": knob},
+        trace=f"trace {knob}",
+        status=Status.OK if seconds else Status.CRASHED,
+        verified=bool(seconds),
+        max_error=None,
+        run_secs=(seconds,) if seconds else (),
+        build_s=0.1,
+        message="",
+        tvm_version="",
+        tunesmith_version="",
+    )
+    database.add(replace(record, **fields))
+
+
+def learned(database, workload, space="tiles"):
+    return experiences(database, workload, target_text(host_target()), space)
+
+
+@pytest.fixture
+def shapes():
+    return [ts.workload("matmul", m=m, n=16, k=16) for m in (16, 32, 64)]
+
+
+def test_throughputs_are_shares_of_the_best_of_their_workload(database, shapes):
+    mine, other, third = shapes
+    for knob, seconds in ((1, 4.0), (2, 1.0), (4, None)):
+        add(database, other, knob, seconds)
+    for knob, seconds in ((1, 40.0), (2, 80.0)):
+        add(database, third, knob, seconds)
+    found = learned(database, mine)
+    assert [(e.shape["m"], e.knobs["rows"], e.share) for e in found] == [
+        *((32, 1, 0.25), (32, 2, 1.0), (32, 4, 0.0)),
+        *((64, 1, 1.0), (64, 2, 0.5)),
+    ]
+    assert {e.workload_hash for e in found} == {other.hash, third.hash}
+    assert found[0].trace == "trace 1" and found[0].workload_ir == f"text of {other.label}"
+
+
+def test_a_confirmed_time_counts_before_that_of_the_trial(database, shapes):
+    add(database, shapes[1], 1, 1.0)
+    add(database, shapes[1], 2, 1.0, confirmed_secs=(2.0, 2.0, 9.0))
+    assert [e.share for e in learned(database, shapes[0])] == [1.0, 0.5]
+
+
+def test_own_trials_are_no_experience(database, shapes):
+    for knob in (1, 2):
+        add(database, shapes[0], knob, 1.0)
+    assert learned(database, shapes[0]) == []
+
+
+def test_one_right_trial_alone_says_nothing(database, shapes):
+    add(database, shapes[1], 1, 1.0)
+    add(database, shapes[1], 2, None)
+    assert learned(database, shapes[0]) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"operator": "linear_relu"},
+        {"dtype": "float16"},
+        {"space": "sketch"},
+        {"target": '{"kind": "cuda"}'},
+        {"verified": False},
+    ],
+)
+def test_what_is_not_alike_says_nothing(database, shapes, fields):
+    for knob in (1, 2):
+        add(database, shapes[1], knob, 1.0, **fields)
+    assert learned(database, shapes[0]) == []
+
+
+def test_machines_have_their_own_best(database, shapes):
+    for machine, factor in (("slow", 10.0), ("fast", 1.0)):
+        for knob in (1, 2):
+            add(database, shapes[1], knob, knob * factor, machine_fingerprint=machine)
+    assert [e.share for e in learned(database, shapes[0])] == [1.0, 0.5, 1.0, 0.5]
