@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .record import Record
+from .record import Record, Status
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,8 @@ def knob_key(knobs: Mapping[str, int]) -> str:
 
 
 def throughput(record: Record) -> float:
-    """Return calls a second: what a search maximizes; 0 for a trial that failed."""
-    return 1.0 / record.median_s if record.usable and record.median_s else 0.0
+    """Return calls a second: what a search maximizes; 0 for a trial that failed.
+
+    One that was given up while it was checked has a time to learn from, though it is never applied.
+    """
+    return 1.0 / record.median_s if record.status is Status.OK and record.median_s else 0.0

@@ -1,8 +1,9 @@
-"""The pipeline: candidates are built ahead in some workers while others are checked and timed.
+"""The pipeline: candidates are built ahead in some workers, and run in others.
 
-What is timed uses every CPU of this machine. So for the time it takes, builders are held where they are
-(SIGSTOP), this process waits, and a lock keeps the measurements of other processes away. Everything else
-overlaps: building, loading, checking, and what the caller does between two questions.
+What runs on this machine uses every CPU, be it to be checked or to be timed. So for the time it takes,
+builders are held where they are (SIGSTOP), this process waits, and a lock keeps the measurements of other
+processes away: a check that shares the CPUs with compilers takes twenty times as long. What runs on other
+machines runs while builders go on.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -21,7 +23,7 @@ from .cases import Cases
 from .measurement import Timing
 from .record import Record, Status
 from .remote_runner import RemoteRunner
-from .runner import Runner
+from .runner import Runner, device_lock
 from .tasks import BuildJob, Built, Ran, RunJob, parts_folder
 
 AnyRunner = Runner | RemoteRunner
@@ -95,7 +97,7 @@ class Pipeline:
         self._building: dict[Builder, Trial] = {}
         self._built: deque[Trial] = deque()
         self._runners = tuple(runners)
-        self._running: dict[AnyRunner, Trial] = {}
+        self._running: dict[RemoteRunner, Trial] = {}
         self._ended: deque[Trial] = deque()
         self.seconds = dict.fromkeys(("build", "verify", "run"), 0.0)
 
@@ -113,11 +115,11 @@ class Pipeline:
         """Wait until a trial has ended and hand it back; there must be one on its way."""
         while not self._ended:
             self._start_builds()
-            self._start_checks(conditions)
+            self._start_runs(conditions)
             if not self._ended:
                 self._wait()
                 self._take_builds()
-                self._take_checks(conditions)
+                self._take_runs()
         return self._ended.popleft()
 
     def discard(self) -> None:
@@ -129,7 +131,7 @@ class Pipeline:
             trials.clear()
 
     @property
-    def _busy(self) -> list[Builder | AnyRunner]:
+    def _busy(self) -> list[Builder | RemoteRunner]:
         return [*self._building, *self._running]
 
     def _start_builds(self) -> None:
@@ -138,7 +140,7 @@ class Pipeline:
             builder.start(trial.job)
             self._building[builder] = trial
 
-    def _start_checks(self, conditions: Conditions) -> None:
+    def _start_runs(self, conditions: Conditions) -> None:
         """Give what is built to runners that are free; what was measured before needs none."""
         if any(trial.goes_first for trial in (*self._waiting, *self._building.values())):
             return
@@ -150,15 +152,18 @@ class Pipeline:
                 if trial.same_as is not None:
                     self._end(trial, _ran_as(trial.same_as))
                     continue
-                runner.start_check(_run_job(trial, conditions))
-                self._running[runner] = trial
+                job = _run_job(trial, conditions)
+                if isinstance(runner, Runner):
+                    self._end(trial, self._ran_alone(runner, job))
+                else:
+                    runner.start_check(job)
+                    self._running[runner] = trial
 
     def _wait(self) -> None:
-        """Wait for a builder or a runner; the time counts for what keeps the runners from timing."""
-        start = time.monotonic()
-        left = min(worker.deadline for worker in self._busy) - start
-        wait([worker.connection for worker in self._busy], max(0.0, left))
-        self.seconds["verify" if self._running else "build"] += time.monotonic() - start
+        """Wait for a builder or a remote runner."""
+        left = min(worker.deadline for worker in self._busy) - time.monotonic()
+        with self._counted("run" if self._running else "build"):
+            wait([worker.connection for worker in self._busy], max(0.0, left))
 
     def _take_builds(self) -> None:
         for builder, trial in list(self._building.items()):
@@ -173,29 +178,42 @@ class Pipeline:
             else:
                 self._end(trial, Ran(built.status, built.message))
 
-    def _take_checks(self, conditions: Conditions) -> None:
-        """Time what was right."""
+    def _take_runs(self) -> None:
         for runner, trial in list(self._running.items()):
             ran = runner.result()
-            if ran is None:
-                continue
-            if ran.verified and not ran.run_secs:
-                ran = self._timed(runner, _run_job(trial, conditions), ran)
-            del self._running[runner]
-            self._end(trial, ran)
+            if ran is not None:
+                del self._running[runner]
+                self._end(trial, ran)
 
-    def _timed(self, runner: AnyRunner, job: RunJob, checked: Ran) -> Ran:
-        """Time a candidate while all builders are held."""
-        start = time.monotonic()
+    def _ran_alone(self, runner: Runner, job: RunJob) -> Ran:
+        """Check a candidate on this machine, and time it if it is right, while all builders are held."""
         builders = list(self._building)
+        ended = False
         try:
             for builder in builders:
                 builder.hold()
-            return runner.time(job, checked)
+            with device_lock():
+                with self._counted("verify"):
+                    ran = runner.check(job)
+                if ran.verified and not ran.run_secs:
+                    with self._counted("run"):
+                        ran = runner.time(job, ran)
+            ended = True
+            return ran
         finally:
             for builder in builders:
                 builder.let_go()
-            self.seconds["run"] += time.monotonic() - start
+            if not ended:
+                # Interrupted: what the worker is at concerns nobody any more.
+                runner.restart()
+
+    @contextmanager
+    def _counted(self, part: str) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[part] += time.monotonic() - start
 
     def _end(self, trial: Trial, ran: Ran) -> None:
         trial.ran = ran

@@ -6,10 +6,8 @@ import dataclasses
 import fcntl
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ..machine.errors import InputError
@@ -31,35 +29,21 @@ class Runner:
 
     def __init__(self, timeout_s: float, worker: Worker) -> None:
         self.timeout_s = timeout_s
-        self.deadline = float("inf")
         self._worker = worker
-
-    @property
-    def connection(self) -> Connection:
-        """Becomes readable when `result` has something to return."""
-        return self._worker.connection
-
-    def start_check(self, job: RunJob) -> None:
-        """Have a candidate run on its test cases."""
-        self._worker.send(check_candidate, job)
-        self.deadline = time.monotonic() + self.timeout_s
 
     def restart(self) -> None:
         """End what the worker does, and put a fresh process in its place."""
         self._worker.restart()
 
-    def result(self) -> Ran | None:
-        """Return what became of the check, hangs and crashes included; None while it goes on."""
-        left = self.deadline - time.monotonic()
-        if left > 0 and not self.connection.poll():
-            return None
-        return self._received(0.0)
+    def check(self, job: RunJob) -> Ran:
+        """Run a candidate on its test cases; hangs and crashes are told in the status."""
+        self._worker.send(check_candidate, job)
+        return self._received()
 
     def time(self, job: RunJob, checked: Ran) -> Ran:
         """Time a candidate that was right, and return the outcome of both."""
-        with device_lock():
-            self._worker.send(time_candidate, job)
-            ran = self._received(self.timeout_s)
+        self._worker.send(time_candidate, job)
+        ran = self._received()
         error = checked.max_error if ran.status is Status.OK else ran.max_error
         return dataclasses.replace(ran, max_error=error)
 
@@ -75,9 +59,9 @@ class Runner:
         except (WorkerTimeout, WorkerCrash, WorkerError):
             return None
 
-    def _received(self, timeout_s: float) -> Ran:
+    def _received(self) -> Ran:
         try:
-            ran: Ran = self._worker.receive(timeout_s)
+            ran: Ran = self._worker.receive(self.timeout_s)
             return ran
         except WorkerTimeout:
             return Ran(Status.RUN_TIMEOUT, f"not finished within {self.timeout_s:g} s")

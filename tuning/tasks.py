@@ -25,9 +25,9 @@ from .library import LoadedKernel, export_kernel, library_hash
 from .measurement import Timing, measure, measure_in_turns
 from .record import Status
 
-# Compilers may disturb checking: only who takes so much longer than allowed, and so long, is hopeless.
+# A first run pays for what is done once: who takes so much longer than allowed, and so long, is hopeless.
 _HOPELESS_TIMES = 4.0
-_HOPELESS_S = 1.0
+_HOPELESS_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def check(kernel: LoadedKernel, cases: Sequence[LoadedCase], job: RunJob) -> Ran
             return Ran(Status.WRONG_RESULT, verdict.message, max_error=verdict.max_error)
         errors.append(verdict.max_error or 0.0)
         if seconds > max(_HOPELESS_S, _HOPELESS_TIMES * job.give_up_s):
-            note = "run once, without its other test cases: far slower than the best so far"
+            note = "run on one of its test cases only: far slower than the best so far"
             return Ran(Status.OK, note, False, max(errors), (seconds,), 1)
     return Ran(Status.OK, verified=True, max_error=max(errors))
 

@@ -124,9 +124,13 @@ class Workbench:
         """Run and check one candidate; one that was not built stays so."""
         if built.status is not Status.OK:
             return Ran(built.status, built.message)
-        self._runners[0].start_check(RunJob(built.library, cases, Timing()))
-        while (ran := self._runners[0].result()) is None:
-            wait([self._runners[0].connection], self._runners[0].timeout_s)
+        job = RunJob(built.library, cases, Timing())
+        runner = self._runners[0]
+        if isinstance(runner, Runner):
+            return runner.check(job)
+        runner.start_check(job)
+        while (ran := runner.result()) is None:
+            wait([runner.connection], runner.timeout_s)
         return ran
 
     def compare(
