@@ -1,7 +1,9 @@
 """The pipeline, with builders and runners that do nothing but end when the test says so."""
 
 from collections import deque
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tunesmith as ts
@@ -9,11 +11,12 @@ from tunesmith.tuning import pipeline as pipeline_module
 from tunesmith.tuning.candidate import knob_candidate
 from tunesmith.tuning.pipeline import Conditions, Pipeline, Trial
 from tunesmith.tuning.record import Status
+from tunesmith.tuning.runner import Runner
 from tunesmith.tuning.tasks import BuildJob, Built, Ran, parts_folder
 
 
 class Fake:
-    """A builder or a runner: it notes what is done to it, and ends when it is told to."""
+    """A builder or a server's runner: it notes what is done to it, and ends when it is told to."""
 
     deadline = float("inf")
 
@@ -53,32 +56,49 @@ class Fake:
         self.log.append(f"{self.name} let go")
 
 
-class FakeRunner(Fake):
-    """A runner whose every candidate is right and takes a second."""
+class FakeRunner(Runner):
+    """A runner of this machine whose every candidate is right and takes a second."""
 
-    fails = None
+    def __init__(self, name, scene):
+        self.name, self.scene, self.fails = name, scene, None
+
+    def check(self, job):
+        name = Path(job.library).name
+        self.scene.log.append(f"{self.name} checks {name}")
+        return self.scene.checked.get(name, Ran(Status.OK, verified=True, max_error=0.5))
 
     def time(self, job, checked):
-        self.log.append(f"{self.name} times {Path(job.library).name} best {job.best_s:g}")
+        self.scene.log.append(f"{self.name} times {Path(job.library).name} best {job.best_s:g}")
         if self.fails:
             raise self.fails
         return Ran(Status.OK, "", True, checked.max_error, (1.0,), 7)
+
+    def restart(self):
+        self.scene.log.append(f"{self.name} restarts")
 
 
 class Scene:
     """A pipeline, what happens in it, and the order in which its workers end."""
 
-    def __init__(self, tmp_path, monkeypatch, builders=2, runners=1):
+    def __init__(self, tmp_path, monkeypatch, builders=2, servers=0):
         self.log, self.folder = [], tmp_path
         self.builders = [Fake(f"b{i}", self.log) for i in range(builders)]
-        self.runners = [FakeRunner(f"r{i}", self.log) for i in range(runners)]
-        self.pipeline = Pipeline(self.builders, self.runners)
+        self.runner = FakeRunner("r0", self)
+        self.servers = [Fake(f"s{i}", self.log) for i in range(servers)]
+        self.pipeline = Pipeline(self.builders, self.servers or [self.runner])
         self.order, self.best, self.known = deque(), [float("inf")], {}
         self.built, self.checked = {}, {}
         self.conditions = Conditions(
             None, ts.Timing(), lambda: (2 * self.best[-1], self.best[-1]), self.known.get
         )
         monkeypatch.setattr(pipeline_module, "wait", self.wait)
+        monkeypatch.setattr(pipeline_module, "device_lock", self.lock)
+
+    @contextmanager
+    def lock(self):
+        self.log.append("locked")
+        yield
+        self.log.append("unlocked")
 
     def wait(self, busy, timeout):
         """End the worker whose turn it is; that is whoever has been busy longest where nothing is said."""
@@ -90,7 +110,7 @@ class Scene:
         if worker in self.builders:
             worker.answer = self.built.get(name, Built(Status.OK, "", worker.job.library, "{}", 0.1, name))
         else:
-            worker.answer = self.checked.get(name, Ran(Status.OK, verified=True, max_error=0.5))
+            worker.answer = Ran(Status.OK, "", True, 0.5, (1.0,), 7)
 
     def submit(self, *names, **options):
         trials = []
@@ -113,25 +133,22 @@ def scene(tmp_path, monkeypatch):
 def test_builds_run_ahead_while_one_is_checked(scene):
     scene.submit("a", "b", "c", "d")
     assert scene.log == ["b0 builds a", "b1 builds b"] and len(scene.pipeline) == 4
-    scene.order.extend(["b1", "b0", "r0"])
+    scene.order.append("b1")
     assert scene.ended()[0] == "b" and len(scene.pipeline) == 3
-    # b1 went on with c before b was checked, and b0 with d before b was timed.
+    # b1 had c before b was run; while b was run, nothing else was.
     assert scene.log[2:] == [
-        *("b1 builds c", "r0 checks b", "b0 builds d"),
-        *("b1 held", "b0 held", "r0 times b best inf", "b1 let go", "b0 let go"),
+        *("b1 builds c", "b0 held", "b1 held", "locked"),
+        *("r0 checks b", "r0 times b best inf", "unlocked", "b0 let go", "b1 let go"),
     ]
     assert [scene.ended()[0] for _ in range(3)] == ["a", "c", "d"] and len(scene.pipeline) == 0
 
 
-def test_builders_are_held_for_timing_only_and_let_go_whatever_happens(scene):
+def test_builders_are_let_go_and_the_runner_starts_afresh_whatever_happens(scene):
     scene.submit("a", "b", "c")
-    scene.order.extend(["b0", "r0"])
-    scene.runners[0].fails = KeyboardInterrupt
+    scene.runner.fails = KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt):
         scene.ended()
-    assert not any(builder.held for builder in scene.builders)
-    timed = scene.log.index("r0 times a best inf")
-    assert scene.log[timed - 2 : timed] == ["b1 held", "b0 held"] and "held" not in scene.log[timed - 3]
+    assert not any(builder.held for builder in scene.builders) and scene.log[-1] == "r0 restarts"
 
 
 def test_interrupt_while_builders_are_being_held(scene, monkeypatch):
@@ -139,7 +156,6 @@ def test_interrupt_while_builders_are_being_held(scene, monkeypatch):
         raise KeyboardInterrupt
 
     scene.submit("a", "b", "c")
-    scene.order.extend(["b0", "r0"])
     monkeypatch.setattr(scene.builders[0], "hold", interrupted)
     with pytest.raises(KeyboardInterrupt):
         scene.ended()
@@ -170,9 +186,9 @@ def test_only_what_is_right_and_has_no_time_is_timed(scene, checked):
 
 
 def test_equal_binary_is_not_run_again(scene, tmp_path):
-    record = type("Known", (), {
-        "id": "k1", "status": Status.OK, "verified": True, "max_error": 0.25, "run_secs": (1.0, 2.0), "calls": 9,
-    })()  # fmt: skip
+    record = SimpleNamespace(
+        id="k1", status=Status.OK, verified=True, max_error=0.25, run_secs=(1.0, 2.0), calls=9
+    )
     scene.known["a"] = record
     scene.submit("a", "b")
     name, trial = scene.ended()
@@ -184,7 +200,7 @@ def test_equal_binary_is_not_run_again(scene, tmp_path):
 
 def test_equal_binaries_on_their_way_together_are_run_once(scene):
     def remember(trial):
-        scene.known[trial.built.binary] = type("Known", (), {"id": "k", **vars(trial.ran)})()
+        scene.known[trial.built.binary] = SimpleNamespace(id="k", **vars(trial.ran))
 
     scene.built = {name: Built(Status.OK, "", name, "{}", 0.1, "equal") for name in "abc"}
     scene.submit("a", "b", "c")
@@ -219,24 +235,25 @@ def test_who_goes_first_may_fail(scene, status):
 
 def test_discard_drops_all_and_starts_afresh(scene):
     scene.submit("a", "b", "c", "d")
-    scene.order.extend(["b0", "b1", "r0"])
     scene.ended()
     scene.log.clear()
     scene.pipeline.discard()
-    assert len(scene.pipeline) == 0
-    # b0 and b1 were at c and d; r0 had nothing to do yet: b is built and waits.
-    assert sorted(scene.log) == ["b0 restarts", "b1 restarts"]
+    assert len(scene.pipeline) == 0 and sorted(scene.log) == ["b0 restarts", "b1 restarts"]
     scene.submit("e", "f")
     assert {scene.ended()[0], scene.ended()[0]} == {"e", "f"}
 
 
-def test_several_runners_check_side_by_side(tmp_path, monkeypatch):
-    scene = Scene(tmp_path, monkeypatch, builders=1, runners=2)
-    scene.submit("a", "b", "c")
-    scene.order.extend(["b0", "b0", "r1"])
-    assert scene.ended()[0] == "b" and scene.log[1:5] == [
-        *("b0 builds b", "r0 checks a", "b0 builds c", "r1 checks b"),
-    ]
+def test_servers_run_side_by_side_while_builders_go_on(tmp_path, monkeypatch):
+    scene = Scene(tmp_path, monkeypatch, builders=1, servers=2)
+    scene.submit("a", "b", "c", "d")
+    scene.order.extend(["b0", "b0", "s1"])
+    name, trial = scene.ended()
+    assert (name, trial.ran.run_secs) == ("b", (1.0,))
+    assert scene.log[1:] == ["b0 builds b", "s0 checks a", "b0 builds c", "s1 checks b"]
+    scene.order.extend(["b0", "s1", "b0"])
+    assert scene.ended()[0] == "c"
+    scene.pipeline.discard()
+    assert scene.log[-2:] == ["b0 restarts", "s0 restarts"]
 
 
 def test_nothing_of_a_trial_stays_on_disk(scene, tmp_path):
