@@ -1,6 +1,7 @@
 import contextlib
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -114,6 +115,28 @@ def test_large_task_and_answer_of_a_process_that_dies(worker):
         worker.call(len, b"x" * (1 << 22), 10)
     assert worker.call(len, b"x" * (1 << 22), 10) == 1 << 22
     assert worker.call(bytes, 1 << 22, 10) == bytes(1 << 22)
+
+
+def test_task_that_a_dying_process_does_not_take(worker):
+    worker.wait_until_ready()
+    worker.hold()
+    threading.Timer(0.1, end, [worker._process]).start()
+    # More than the channel holds: without a reader it would take forever.
+    with pytest.raises(WorkerCrash, match="SIGKILL"):
+        worker.call(len, bytes(1 << 24), 10)
+    assert worker.call(abs, -1, 10) == 1
+
+
+def test_other_children_of_the_first_process_do_not_matter(tmp_path, monkeypatch):
+    (tmp_path / "starts_something.py").write_text("import subprocess\nsubprocess.Popen(['true'])\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with WorkerGroup(1, preload=("starts_something",)) as group:
+        worker = group.workers[0]
+        before = worker.call(os.getpgid, 0, 10)
+        with pytest.raises(WorkerCrash):
+            worker.call(os._exit, 1, 10)
+        # It is still the same group.
+        assert worker.call(os.getpgid, 0, 10) == before
 
 
 def test_worker_that_closes_its_channel_is_ended(worker, monkeypatch):
