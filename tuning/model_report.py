@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ RECALL_AT = (1, 8, 32)
 """Of how many of the best points `ModelReport.recall` says which share was found."""
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
+Indices = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
 
 
 @dataclass(frozen=True)
@@ -144,12 +146,12 @@ def report(records: Sequence[Record], loss: str = "regression", seed: int = 0) -
     )
 
 
-def _unseen(trials: Sequence[Experience], folds: Numbers, loss: str, seed: int) -> Numbers:
+def _unseen(trials: Sequence[Experience], folds: Indices, loss: str, seed: int) -> Numbers:
     """Predict each trial by a model of the trials in the other folds."""
     predicted = np.zeros(len(trials))
     for fold in np.unique(folds):
         model = fit([t for t, f in zip(trials, folds, strict=True) if f != fold], loss=loss, seed=seed)
-        unseen = np.flatnonzero(folds == fold)
+        unseen = np.flatnonzero(folds == fold).tolist()
         for workload in {trials[i].workload_hash for i in unseen}:
             at = [i for i in unseen if trials[i].workload_hash == workload]
             points = [trials[i].knobs or {} for i in at]
@@ -157,7 +159,7 @@ def _unseen(trials: Sequence[Experience], folds: Numbers, loss: str, seed: int) 
     return predicted
 
 
-def _by_workload(workloads: Numbers, judge: Callable[[Numbers], float]) -> float:
+def _by_workload(workloads: Indices, judge: Callable[[Indices], float]) -> float:
     """Average a figure over workloads, each with the weight of its trials."""
     groups = [np.flatnonzero(workloads == w) for w in np.unique(workloads)]
     return float(np.average([judge(at) for at in groups], weights=[len(at) for at in groups]))
@@ -173,11 +175,11 @@ def _spearman(predicted: Numbers, measured: Numbers) -> float:
     return float(np.corrcoef(*ranks)[0, 1])
 
 
-def _recall(workloads: Numbers, predicted: Numbers, measured: Numbers) -> dict[int, float]:
+def _recall(workloads: Indices, predicted: Numbers, measured: Numbers) -> dict[int, float]:
     smallest = int(np.unique(workloads, return_counts=True)[1].min())
 
-    def found(at: Numbers, k: int) -> float:
+    def found(k: int, at: Indices) -> float:
         fastest, chosen = (set(at[np.argsort(-v[at], kind="stable")[:k]]) for v in (measured, predicted))
         return len(fastest & chosen) / k
 
-    return {k: _by_workload(workloads, lambda at, k=k: found(at, k)) for k in RECALL_AT if 2 * k < smallest}
+    return {k: _by_workload(workloads, partial(found, k)) for k in RECALL_AT if 2 * k < smallest}
