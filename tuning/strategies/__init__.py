@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ...schedules.space import KnobSpace
@@ -32,6 +33,7 @@ KNOB_STRATEGIES: dict[str, KnobStrategy] = {
     "annealing": _of_any_shape(Annealing),
     "droplet": _of_any_shape(Droplet),
     "xgb": XGB,
+    "xgb-rank": partial(XGB, loss="rank"),
     **{name: _of_any_shape(make) for name, make in SAMPLERS.items()},
 }
 """Strategies for knob spaces."""
@@ -56,6 +58,7 @@ STRATEGIES: dict[str, str] = {
     "annealing": "knob spaces: a walk that goes uphill the less the longer it lasts",
     "droplet": "knob spaces: coordinate descent from the default that moves only beyond the noise",
     "xgb": "knob spaces: gradient-boosted trees trained on the trials so far rank the rest",
+    "xgb-rank": "knob spaces: the same, trained to predict the order instead of the throughput",
     "optuna-tpe": "knob spaces: Optuna's tree-structured Parzen estimator (needs the extra optuna)",
     "optuna-cmaes": "knob spaces: Optuna's CMA-ES (needs the extra optuna)",
     "optuna-gp": "knob spaces: Optuna's Gaussian process (needs the extra optuna, and torch)",
@@ -65,7 +68,13 @@ STRATEGIES: dict[str, str] = {
 }
 """Every strategy, with a line for people."""
 
-ALIASES: dict[str, str] = {"ga": "genetic", "gridsearch": "grid", "sa": "annealing"}
+ALIASES: dict[str, str] = {
+    "ga": "genetic",
+    "gridsearch": "grid",
+    "xgb_knob": "xgb",
+    "xgb_rank": "xgb-rank",
+    "xgb_rank_knob": "xgb-rank",
+}
 """What AutoTVM's users call some of them."""
 
 __all__ = [

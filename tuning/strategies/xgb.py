@@ -1,23 +1,26 @@
-"""The ``xgb`` strategies: gradient-boosted trees, trained on the trials so far, rank the rest.
+"""The ``xgb`` and ``xgb-rank`` strategies: gradient-boosted trees rank the points not yet tried.
 
-The first trials are drawn at random. From then on an ensemble of models, each trained on a random part of the
-trials, predicts the throughput of every point not yet tried; each model in turn proposes its best. Where
-the models disagree, their proposals differ: that is what makes the search explore. A share of the proposals
-is random all the same. In a space too large to rank, each model's best is found by simulated annealing on
-its predictions.
+The first trials are drawn at random. From then on several models, each trained on random parts of the trials
+and features, predict the throughput of every point not yet tried, and each in turn proposes its best. Where
+they disagree, their proposals differ: that is what makes the search explore. In a space too large to predict
+every point, a model's best is found by simulated annealing on its predictions.
 
 Where trials of other workloads are known, or a saved model, what they predict ranks the first candidates, and
 the trials of this workload only correct it.
 
 References
 ----------
-T. Chen et al., "Learning to Optimize Tensor Programs", NeurIPS 2018 (statistical cost model, epsilon-greedy,
-annealing on predictions, transfer).
+T. Chen et al., "Learning to Optimize Tensor Programs", NeurIPS 2018 (rank loss, annealing on predictions,
+transfer).
+O. Chapelle, L. Li, "An Empirical Evaluation of Thompson Sampling", NeurIPS 2011 (proposals from models drawn
+at random).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -26,15 +29,20 @@ from ..candidate import Candidate, throughput
 from ..cost_model import CostModel, fit, train
 from ..knob_features import KnobFeatures, Matrix, dimensions, open_knobs
 from ..record import Record
-from .points import Points
+from .points import Points, Positions
+from .prediction_annealing import best_by_annealing
 from .strategy import Experience
 
 _FIRST_RANDOM = 8
 _BATCH = 4
-_MODELS = 4
+# Few rounds and large steps: a question takes tens of milliseconds, and more did not find the best sooner.
 _ROUNDS = 30
 _ETA = 0.3
-_RANDOM_SHARE = 0.05
+# Predicting more than this many points takes longer than annealing among them.
+_MOST_PREDICTED = 50_000
+
+Predict = Callable[[Positions | None], Matrix]
+"""Gives the predictions of points by their numbers, of all points for None."""
 
 
 class XGB:
@@ -51,7 +59,7 @@ class XGB:
     loss : str
         What the models learn: ``regression`` (the throughput) or ``rank`` (the order).
     model : CostModel or None
-        A model to start from, of other workloads of this operator, target and space.
+        A model to start from, of this operator, target and space, trained with the same loss.
     """
 
     batch = _BATCH
@@ -64,32 +72,28 @@ class XGB:
         loss: str = "regression",
         model: CostModel | None = None,
     ) -> None:
-        import xgboost
-
         self._space, self._shape, self._loss, self._seed = space, shape, loss, seed
         self._points = Points(space)
-        features = KnobFeatures(open_knobs(space.points), dimensions([shape]) if shape else ())
         # Dimensions of the same length say the same.
-        self._features = np.unique(features.of(space.points, shape), axis=1)
-        self._every = xgboost.DMatrix(self._features, nthread=1)
-        self._prior = None if model is None else model.predict(space.points, shape)
+        dims = {shape[name]: name for name in dimensions([shape])}
+        self._features = KnobFeatures(open_knobs(space.points), tuple(dims.values()))
+        few = len(self._points) <= _MOST_PREDICTED
+        self._whole = self._data(range(len(self._points))) if few else None
         self._tried: list[int] = []
         self._throughput: list[float] = []
         self._rng = np.random.default_rng(seed)
+        self._start_from(model)
 
     def learn_from(self, others: Sequence[Experience]) -> None:
-        """Rank the first candidates by a model of trials of other workloads."""
+        """Rank the first candidates by a model of trials of other workloads, unless one was given."""
         names = {k.name for k in self._space.knobs}
         fitting = [t for t in others if t.knobs is not None and set(t.knobs) == names]
-        if fitting:
-            model = fit(fitting, loss=self._loss, seed=self._seed)
-            self._prior = model.predict(self._space.points, self._shape)
+        if fitting and self._model is None:
+            self._start_from(fit(fitting, loss=self._loss, seed=self._seed))
 
     def ask(self, count: int) -> list[Candidate]:
         """Propose points: at random at first, then by the models."""
-        count = min(count, self._points.left)
-        rankings = self._rankings(min(count, _MODELS))
-        return [self._propose(rankings[i % len(rankings)] if rankings else None) for i in range(count)]
+        return [self._propose() for _ in range(min(count, self._points.left))]
 
     def tell(self, candidate: Candidate, record: Record) -> None:
         """Add a trial to what the models learn from; one that failed has no throughput."""
@@ -99,33 +103,62 @@ class XGB:
             self._tried.append(index)
             self._throughput.append(throughput(record))
 
-    def _propose(self, ranking: Matrix | None) -> Candidate:
-        if ranking is None or self._rng.random() < _RANDOM_SHARE:
+    def _start_from(self, model: CostModel | None) -> None:
+        self._model = model
+        whole = model is not None and self._whole is not None
+        self._prior = model.predict(self._space.points, self._shape) if model and whole else None
+
+    def _propose(self) -> Candidate:
+        ready = len(self._tried) >= _FIRST_RANDOM and any(self._throughput)
+        if self._model is None and not ready:
             return self._points.take(self._points.random_untried(self._rng))
-        untried = np.flatnonzero(self._points.untried)
-        return self._points.take(int(untried[np.argmax(ranking[untried])]))
+        predict = self._predictor()
+        if self._whole is not None:
+            untried = np.flatnonzero(self._points.untried)
+            index = int(untried[np.argmax(predict(None)[untried])])
+        else:
+            fastest = np.argsort(self._throughput)[::-1]
+            start = np.array(self._tried, dtype=np.int64)[fastest]
+            index = best_by_annealing(self._points, predict, start, self._rng)
+        return self._points.take(index)
 
-    def _rankings(self, count: int) -> list[Matrix]:
-        """Predict every point's throughput, as a share of the best, by each of ``count`` models."""
-        if self._prior is None and len(self._tried) < _FIRST_RANDOM:
-            return []
-        first = int(self._rng.integers(_MODELS))
-        seeds = [int(s) for s in self._rng.integers(0, 2**31, count)]
-        priors = [
-            None if self._prior is None else self._prior[(first + i) % len(self._prior)] for i in range(count)
-        ]
+    def _predictor(self) -> Predict:
+        """Train a model; return what gives its predictions of points, of all for None."""
+        # The members of the model to start from take turns.
+        turn = len(self._points) - self._points.left
+        prior = partial(self._prior_of, turn % len(self._model.members)) if self._model else None
         if not any(self._throughput):
-            return [p for p in priors if p is not None]
-        return [self._ranking(seed, prior) for seed, prior in zip(seeds, priors, strict=True)]
-
-    def _ranking(self, seed: int, prior: Matrix | None) -> Matrix:
-        import xgboost
-
+            assert prior is not None
+            return prior
+        known = self._data(self._tried)
         labels = np.array(self._throughput)
-        known = xgboost.DMatrix(self._features[self._tried], labels / labels.max(), nthread=1)
+        known.set_label(labels / labels.max())
         if prior is not None:
-            known.set_base_margin(prior[self._tried])
-            self._every.set_base_margin(prior)
+            known.set_base_margin(prior(np.array(self._tried)))
         if self._loss == "rank":
             known.set_group([len(labels)])
-        return train(known, _ROUNDS, seed, self._loss, _ETA).predict(self._every)
+        booster = train(known, _ROUNDS, int(self._rng.integers(2**31)), self._loss, _ETA)
+
+        def predict(at: Positions | None) -> Matrix:
+            data = self._whole if at is None else self._data(at)
+            if prior is not None:
+                data.set_base_margin(prior(at))
+            predicted: Matrix = booster.predict(data)
+            return predicted
+
+        return predict
+
+    def _prior_of(self, member: int, at: Positions | None) -> Matrix:
+        """Return what a member of the model to start from predicts."""
+        assert self._model is not None
+        if self._prior is not None:
+            return self._prior[member] if at is None else self._prior[member][at]
+        assert at is not None
+        points = [self._space.points[i] for i in at]
+        return self._model.predict(points, self._shape)[member]
+
+    def _data(self, at: Iterable[int]) -> Any:
+        import xgboost
+
+        points = [self._space.points[i] for i in at]
+        return xgboost.DMatrix(self._features.of(points, self._shape), nthread=1)
