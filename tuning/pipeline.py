@@ -145,7 +145,8 @@ class Pipeline:
         if any(trial.goes_first for trial in (*self._waiting, *self._building.values())):
             return
         for runner in self._runners:
-            while self._built and runner not in self._running:
+            # What has ended is recorded first: the next one may be the same binary.
+            while self._built and runner not in self._running and not self._ended:
                 trial = self._built.popleft()
                 assert trial.built is not None
                 trial.same_as = conditions.known(trial.built.binary)

@@ -101,11 +101,15 @@ class Scene:
         self.log.append("unlocked")
 
     def wait(self, busy, timeout):
-        """End the worker whose turn it is; that is whoever has been busy longest where nothing is said."""
-        worker = busy[0]
-        if self.order:
-            name = self.order.popleft()
-            (worker,) = (each for each in busy if each.name == name)
+        """End the workers whose turn it is; that is whoever has been busy longest where nothing is said."""
+        names = self.order.popleft().split() if self.order else [busy[0].name]
+        for worker in busy:
+            if worker.name in names:
+                names.remove(worker.name)
+                self.end(worker)
+        assert not names
+
+    def end(self, worker):
         name = Path(worker.job.library).name
         if worker in self.builders:
             worker.answer = self.built.get(name, Built(Status.OK, "", worker.job.library, "{}", 0.1, name))
@@ -204,6 +208,7 @@ def test_equal_binaries_on_their_way_together_are_run_once(scene):
 
     scene.built = {name: Built(Status.OK, "", name, "{}", 0.1, "equal") for name in "abc"}
     scene.submit("a", "b", "c")
+    scene.order.append("b0 b1")
     for _ in range(3):
         remember(scene.ended()[1])
     assert len([line for line in scene.log if "checks" in line]) == 1
