@@ -1,4 +1,4 @@
-"""The best point by a model's predictions, found by annealing: for spaces too large to predict every point."""
+"""The best point by a model's predictions, found by annealing: for spaces too large to predict whole."""
 
 from __future__ import annotations
 
