@@ -140,7 +140,7 @@ class XGB:
         booster = train(known, _ROUNDS, int(self._rng.integers(2**31)), self._loss, _ETA)
 
         def predict(at: Positions | None) -> Matrix:
-            data = self._whole if at is None else self._data(at)
+            data: Any = self._whole if at is None else self._data(at)
             if prior is not None:
                 data.set_base_margin(prior(at))
             predicted: Matrix = booster.predict(data)
