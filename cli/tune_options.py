@@ -43,7 +43,7 @@ def search_options(command: F) -> F:
             "[default: xgb; sketch: evolutionary]",
         ),
         click.option(
-            "--cost-model", metavar="NAME", help="xgb, random, or a saved model's file, for evolutionary."
+            "--cost-model", metavar="NAME", help="xgb or random, for evolutionary; or a saved model's file."
         ),
         click.option(
             "--no-transfer",

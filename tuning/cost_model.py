@@ -31,8 +31,13 @@ if TYPE_CHECKING:
 LOSSES = {"regression": "reg:squarederror", "rank": "rank:pairwise"}
 """What training makes small, as XGBoost calls it: errors of the predicted throughput, or of the order."""
 
+KNOB_MODEL_SUFFIX = ".json"
+"""How the names of files with a saved model end."""
+
 _FORMAT = "tunesmith cost model 1"
 _MEMBERS = 4
+# A search asks which of the good points is best, not which of the bad ones is worst.
+_LEAST_WEIGHT = 0.1
 _ROUNDS = 150
 _PARAMETERS = {
     "max_depth": 4,
@@ -95,12 +100,28 @@ class CostModel:
     features: KnobFeatures
     members: tuple[Any, ...]
 
-    def predict(self, points: Sequence[Mapping[str, int]], shape: Mapping[str, int | str]) -> Matrix:
-        """Return (members, points): throughput as a share of the best, or with loss ``rank`` a score."""
+    def predict(
+        self,
+        points: Sequence[Mapping[str, int]],
+        shape: Mapping[str, int | str],
+        only: int | None = None,
+    ) -> Matrix:
+        """Return (members, points): throughput as a share of the best, or with loss ``rank`` a score.
+
+        Parameters
+        ----------
+        points : sequence of mapping
+            The points of a knob space.
+        shape : mapping
+            The workload's dimensions.
+        only : int or None
+            The one member to ask.
+        """
         import xgboost
 
-        seen = xgboost.DMatrix(self.features.of(points, shape))
-        return np.stack([member.predict(seen) for member in self.members])
+        seen = xgboost.DMatrix(self.features.of(points, shape), nthread=1)
+        members = self.members if only is None else self.members[only : only + 1]
+        return np.stack([member.predict(seen) for member in members])
 
     def importance(self) -> dict[str, float]:
         """Return what each feature contributes to the fit, as a share of all; the largest first."""
@@ -127,8 +148,10 @@ class CostModel:
         Raises
         ------
         InputError
-            The file cannot be written.
+            The file cannot be written, or its name would not be known for a cost model's.
         """
+        if Path(path).suffix != KNOB_MODEL_SUFFIX:
+            raise InputError(f"a cost model's file ends with {KNOB_MODEL_SUFFIX}: {path}")
         content = {
             "format": _FORMAT,
             **asdict(self.origin),
@@ -185,9 +208,13 @@ def fit(
         len(groups),
     )
     seen = np.concatenate([features.of(p, g[0].shape) for p, g in zip(points, groups, strict=True)])
-    data = xgboost.DMatrix(seen, np.array([t.share for group in groups for t in group]))
+    shares = np.array([t.share for group in groups for t in group])
+    data = xgboost.DMatrix(seen, shares)
     if loss == "rank":
         data.set_group([len(group) for group in groups])
+    else:
+        weights = _LEAST_WEIGHT + (1 - _LEAST_WEIGHT) * shares
+        data.set_weight(weights / weights.mean())
     members = tuple(train(data, _ROUNDS, seed * _MEMBERS + i, loss) for i in range(_MEMBERS))
     return CostModel(Origin(operator, target, space, loss, len(trials), len(groups)), features, members)
 

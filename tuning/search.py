@@ -8,10 +8,12 @@ from typing import Any
 from .. import schedules
 from ..kernels.operator import Workload
 from ..machine.errors import InputError, unknown_name
+from ..machine.target import target_text
 from ..schedules.rule import ScheduleRule
 from ..schedules.space import KnobSpace
 from .candidate import Candidate, knob_candidate, knob_key
 from .compilation import SKETCH
+from .cost_model import KNOB_MODEL_SUFFIX, load
 from .record import Record
 from .strategies import (
     ALIASES,
@@ -21,6 +23,7 @@ from .strategies import (
     SKETCH_STRATEGIES,
     STRATEGIES,
     WITH_COST_MODEL,
+    WITH_SAVED_MODEL,
     Strategy,
 )
 
@@ -134,6 +137,8 @@ def strategy_name(search: Search, wanted: str | None, cost_model: str | None) ->
             f"the strategy {name!r} cannot search the space {search.name!r}; "
             f"those that can: {', '.join(fitting)}"
         )
+    if cost_model is not None and name in WITH_SAVED_MODEL and cost_model.endswith(KNOB_MODEL_SUFFIX):
+        return name
     if cost_model is not None and cost_model not in COST_MODELS and not cost_model.endswith(MODEL_SUFFIX):
         raise unknown_name("cost model", cost_model, COST_MODELS)
     if cost_model is not None and name not in WITH_COST_MODEL:
@@ -146,7 +151,17 @@ def strategy_name(search: Search, wanted: str | None, cost_model: str | None) ->
 def make_strategy(
     search: Search, name: str, workload: Workload, target: Any, seed: int, cost_model: str | None
 ) -> Strategy:
-    """Make the strategy of a checked name."""
+    """Make the strategy of a checked name.
+
+    Raises
+    ------
+    InputError
+        The cost model is a file that cannot be read, or that is of another operator, target or space.
+    """
+    if search.knobs is not None and cost_model is not None:
+        model = load(cost_model)
+        model.require_fit(workload.name, target_text(target), search.name)
+        return WITH_SAVED_MODEL[name](search.knobs, seed, workload.shape, model)
     if search.knobs is not None:
         return KNOB_STRATEGIES[name](search.knobs, seed, workload.shape)
     return SKETCH_STRATEGIES[name](workload.func, target, seed, cost_model or "xgb")

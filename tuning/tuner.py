@@ -82,7 +82,8 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
     strategy : str or None
         One of `tunesmith list strategies`: ``xgb`` by default for knobs, ``evolutionary`` for sketches.
     cost_model : str or None
-        For ``evolutionary``: ``xgb`` (default) or ``random``.
+        For ``evolutionary``: ``xgb`` (default), ``random``, or a saved model's file; for ``xgb`` and
+        ``xgb-rank``: a file that ``tunesmith db model --save`` wrote, to start from.
     seed : int
         Equal seeds and equal measurements try equal candidates. Test data is fresh in every call.
     early_stopping : int or None

@@ -19,7 +19,7 @@ def database(tmp_path):
     """One space with trials enough for a report, and one with a single trial."""
     with ts.Database(tmp_path / "tuned.db") as database:
         for i, point in enumerate(POINTS):
-            secs = (1.0 + abs(point["rows"] * point["columns"] - 16),)
+            secs = (1.0 + abs(point["rows"] * point["columns"] - 16) / 16,)
             database.add(dataclasses.replace(FIRST, id=f"a{i}", knobs=point, key=str(i), run_secs=secs))
         database.add(dataclasses.replace(FIRST, id="b", space="other", knobs={"a": 1}, key="b"))
     return database.path

@@ -112,6 +112,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         cost_model.load(tmp_path / "none.json")
     with pytest.raises(InputError, match="cannot write"):
         cost_model.fit(trials(SIZES)).save(tmp_path / "none" / "model.json")
+    with pytest.raises(InputError, match=r"ends with \.json: .*model\.txt"):
+        cost_model.fit(trials(SIZES)).save(tmp_path / "model.txt")
 
 
 def test_what_a_model_is_for_is_checked():

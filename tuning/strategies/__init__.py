@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from ...schedules.space import KnobSpace
@@ -16,7 +15,7 @@ from .ordered import grid, random
 from .replay import replay_func, replay_trace
 from .store_model import MODEL_SUFFIX
 from .strategy import AHEAD, Experience, LearnsFromOthers, Strategy
-from .xgb import XGB
+from .xgb import XGB, xgb_rank
 
 KnobStrategy = Callable[[KnobSpace, int, Mapping[str, int | str]], Strategy]
 """Makes a strategy from the space, a seed and the workload's shape."""
@@ -33,7 +32,7 @@ KNOB_STRATEGIES: dict[str, KnobStrategy] = {
     "annealing": _of_any_shape(Annealing),
     "droplet": _of_any_shape(Droplet),
     "xgb": XGB,
-    "xgb-rank": partial(XGB, loss="rank"),
+    "xgb-rank": xgb_rank,
     **{name: _of_any_shape(make) for name, make in SAMPLERS.items()},
 }
 """Strategies for knob spaces."""
@@ -50,6 +49,9 @@ SKETCH_STRATEGIES: dict[str, SketchStrategy] = {
 
 WITH_COST_MODEL = ("evolutionary",)
 """Those whose cost model one may choose."""
+
+WITH_SAVED_MODEL = {"xgb": XGB, "xgb-rank": xgb_rank}
+"""Those of knob spaces that may start from a saved cost model."""
 
 STRATEGIES: dict[str, str] = {
     "grid": "knob spaces: every point, in the order of the knobs' values",
@@ -86,6 +88,7 @@ __all__ = [
     "SKETCH_STRATEGIES",
     "STRATEGIES",
     "WITH_COST_MODEL",
+    "WITH_SAVED_MODEL",
     "Evolutionary",
     "Experience",
     "LearnsFromOthers",

@@ -5,8 +5,8 @@ and features, predict the throughput of every point not yet tried, and each in t
 they disagree, their proposals differ: that is what makes the search explore. In a space too large to predict
 every point, a model's best is found by simulated annealing on its predictions.
 
-Where trials of other workloads are known, or a saved model, what they predict ranks the first candidates, and
-the trials of this workload only correct it.
+Where trials of other workloads are known, or a saved model, what they predict ranks the first candidates; the
+trials of this workload correct it, and every other proposal then comes from a model of these alone.
 
 References
 ----------
@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ...machine.errors import InputError
 from ...schedules.space import KnobSpace
 from ..candidate import Candidate, throughput
 from ..cost_model import CostModel, fit, train
@@ -56,10 +57,15 @@ class XGB:
         Equal seeds and equal measurements propose equal points.
     shape : mapping
         The workload's dimensions.
-    loss : str
-        What the models learn: ``regression`` (the throughput) or ``rank`` (the order).
     model : CostModel or None
         A model to start from, of this operator, target and space, trained with the same loss.
+    loss : str
+        What the models learn: ``regression`` (the throughput) or ``rank`` (the order).
+
+    Raises
+    ------
+    InputError
+        The model is of another space or loss.
     """
 
     batch = _BATCH
@@ -69,8 +75,8 @@ class XGB:
         space: KnobSpace,
         seed: int,
         shape: Mapping[str, int | str],
-        loss: str = "regression",
         model: CostModel | None = None,
+        loss: str = "regression",
     ) -> None:
         self._space, self._shape, self._loss, self._seed = space, shape, loss, seed
         self._points = Points(space)
@@ -82,13 +88,16 @@ class XGB:
         self._tried: list[int] = []
         self._throughput: list[float] = []
         self._rng = np.random.default_rng(seed)
-        self._start_from(model)
+        self._models: list[CostModel] = []
+        self._prior: Matrix | None = None
+        if model is not None:
+            self._start_from(model)
 
     def learn_from(self, others: Sequence[Experience]) -> None:
-        """Rank the first candidates by a model of trials of other workloads, unless one was given."""
+        """Rank the first candidates by a model of trials of other workloads, beside the one given."""
         names = {k.name for k in self._space.knobs}
         fitting = [t for t in others if t.knobs is not None and set(t.knobs) == names]
-        if fitting and self._model is None:
+        if fitting:
             self._start_from(fit(fitting, loss=self._loss, seed=self._seed))
 
     def ask(self, count: int) -> list[Candidate]:
@@ -103,14 +112,20 @@ class XGB:
             self._tried.append(index)
             self._throughput.append(throughput(record))
 
-    def _start_from(self, model: CostModel | None) -> None:
-        self._model = model
-        whole = model is not None and self._whole is not None
-        self._prior = model.predict(self._space.points, self._shape) if model and whole else None
+    def _start_from(self, model: CostModel) -> None:
+        unknown = set(model.features.knobs) - {k.name for k in self._space.knobs}
+        unknown |= set(model.features.dims) - set(self._shape)
+        if unknown or model.origin.loss != self._loss:
+            what = f"knows {', '.join(sorted(unknown))}" if unknown else f"has the loss {model.origin.loss!r}"
+            raise InputError(f"the cost model {what}, which this search has not; train one on records of it")
+        self._models.append(model)
+        if self._whole is not None:
+            every = [m.predict(self._space.points, self._shape) for m in self._models]
+            self._prior = np.concatenate(every)
 
     def _propose(self) -> Candidate:
         ready = len(self._tried) >= _FIRST_RANDOM and any(self._throughput)
-        if self._model is None and not ready:
+        if not self._models and not ready:
             return self._points.take(self._points.random_untried(self._rng))
         predict = self._predictor()
         if self._whole is not None:
@@ -124,9 +139,10 @@ class XGB:
 
     def _predictor(self) -> Predict:
         """Train a model; return what gives its predictions of points, of all for None."""
-        # The members of the model to start from take turns.
-        turn = len(self._points) - self._points.left
-        prior = partial(self._prior_of, turn % len(self._model.members)) if self._model else None
+        turn, alone = divmod(len(self._points) - self._points.left, 2)
+        # Other shapes may be misleading: once there is enough to learn from, every other model does without.
+        misled = alone and len(self._tried) >= _FIRST_RANDOM and any(self._throughput)
+        prior = partial(self._prior_of, turn) if self._models and not misled else None
         if not any(self._throughput):
             assert prior is not None
             return prior
@@ -148,17 +164,25 @@ class XGB:
 
         return predict
 
-    def _prior_of(self, member: int, at: Positions | None) -> Matrix:
-        """Return what a member of the model to start from predicts."""
-        assert self._model is not None
+    def _prior_of(self, turn: int, at: Positions | None) -> Matrix:
+        """Return what the member whose turn it is predicts, of the models to start from."""
         if self._prior is not None:
-            return self._prior[member] if at is None else self._prior[member][at]
+            member: Matrix = self._prior[turn % len(self._prior)]
+            return member if at is None else member[at]
         assert at is not None
-        points = [self._space.points[i] for i in at]
-        return self._model.predict(points, self._shape)[member]
+        members = [(model, i) for model in self._models for i, _ in enumerate(model.members)]
+        model, i = members[turn % len(members)]
+        return model.predict([self._space.points[j] for j in at], self._shape, only=i)[0]
 
     def _data(self, at: Iterable[int]) -> Any:
         import xgboost
 
         points = [self._space.points[i] for i in at]
         return xgboost.DMatrix(self._features.of(points, self._shape), nthread=1)
+
+
+def xgb_rank(
+    space: KnobSpace, seed: int, shape: Mapping[str, int | str], model: CostModel | None = None
+) -> XGB:
+    """Make the strategy whose models predict the order instead of the throughput."""
+    return XGB(space, seed, shape, model, loss="rank")
