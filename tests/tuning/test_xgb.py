@@ -1,6 +1,7 @@
 """The strategies guided by a cost model: what they do beside the contract of test_strategies.py."""
 
 import dataclasses
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -81,6 +82,14 @@ def test_trials_of_this_workload_correct_what_others_say():
     assert max(share(c.knobs, SHAPE["m"]) for c in asked(strategy, 48)) == 1
 
 
+def test_what_others_say_still_counts_beside_trials_of_this_workload():
+    strategy = KNOB_STRATEGIES["xgb"](SPACE, 1, SHAPE)
+    strategy.learn_from(others())
+    for point in [p for p in SPACE.points if p["rows"] * p["columns"] <= 4]:
+        strategy.tell(knob_candidate(point), record(knob_candidate(point)))
+    assert max(share(c.knobs, SHAPE["m"]) for c in strategy.ask(2)) > 0.4
+
+
 def test_where_all_fails_other_shapes_still_lead():
     strategy = KNOB_STRATEGIES["xgb"](SPACE, 1, SHAPE)
     strategy.learn_from(others())
@@ -111,6 +120,8 @@ def test_a_model_of_something_else_is_refused(model, message):
 @pytest.mark.parametrize("warm", [False, True])
 def test_a_space_too_large_to_predict_is_searched_and_exhausted(monkeypatch, warm):
     monkeypatch.setattr(xgb, "_MOST_PREDICTED", 10)
+    anneal = Mock(side_effect=xgb.best_by_annealing)
+    monkeypatch.setattr(xgb, "best_by_annealing", anneal)
 
     def search(trials):
         strategy = KNOB_STRATEGIES["xgb"](SPACE, 1, SHAPE)
@@ -119,15 +130,19 @@ def test_a_space_too_large_to_predict_is_searched_and_exhausted(monkeypatch, war
         return asked(strategy, trials)
 
     first = search(32)
+    assert anneal.call_count == (32 if warm else 24)
     assert search(32) == first and max(share(c.knobs, SHAPE["m"]) for c in first) == 1
     assert sorted(c.key for c in search(1000)) == sorted(map(knob_key, SPACE.points))
 
 
 def test_annealing_finds_the_best_prediction_among_untried_points():
-    space = KnobSpace(tuple(Knob(n, tuple(range(16)), n) for n in "abcd"), (), dict.fromkeys("abcd", 0))
+    knobs = tuple(Knob(n, tuple(range(16)), n) for n in "abcd")
+    even = Constraint("a is even or b is", lambda k: k["a"] * k["b"] % 2 == 0)
+    space = KnobSpace(knobs, (even,), dict.fromkeys("abcd", 0))
     points, predicted = Points(space), []
 
     def predict(at):
+        assert min(at) >= 0
         predicted.extend(at)
         return -np.abs(points.positions[at] - [3, 14, 0, 9]).sum(axis=1).astype(np.float32)
 
