@@ -13,7 +13,7 @@ from pathlib import Path
 from ..machine.errors import InputError
 from .record import Status
 from .tasks import CompareJob, Ran, RunJob, check_candidate, compare_candidates, time_candidate
-from .worker import Worker, WorkerCrash, WorkerError, WorkerTimeout
+from .worker import Task, Worker, WorkerCrash, WorkerError, WorkerTimeout
 
 
 class Runner:
@@ -37,13 +37,11 @@ class Runner:
 
     def check(self, job: RunJob) -> Ran:
         """Run a candidate on its test cases; hangs and crashes are told in the status."""
-        self._worker.send(check_candidate, job)
-        return self._received()
+        return self._alone(check_candidate, job)
 
     def time(self, job: RunJob, checked: Ran) -> Ran:
         """Time a candidate that was right, and return the outcome of both."""
-        self._worker.send(time_candidate, job)
-        ran = self._received()
+        ran = self._alone(time_candidate, job)
         error = checked.max_error if ran.status is Status.OK else ran.max_error
         return dataclasses.replace(ran, max_error=error)
 
@@ -59,9 +57,11 @@ class Runner:
         except (WorkerTimeout, WorkerCrash, WorkerError):
             return None
 
-    def _received(self) -> Ran:
+    def _alone(self, task: Task, job: RunJob) -> Ran:
+        """Do a task, and hold the worker afterwards: its threads would spin on CPUs that builders need."""
         try:
-            ran: Ran = self._worker.receive(self.timeout_s)
+            with self._worker.alone():
+                ran: Ran = self._worker.call(task, job, self.timeout_s)
             return ran
         except WorkerTimeout:
             return Ran(Status.RUN_TIMEOUT, f"not finished within {self.timeout_s:g} s")
