@@ -22,6 +22,7 @@ from ..machine.errors import InputError, unknown_name
 from ..machine.peaks import measured_peaks
 from ..machine.process import usable_cpus
 from ..machine.target import as_target, target_text
+from ..machine.temporary import new_folder
 from .baselines import LIBRARIES
 from .bench_tasks import (
     BaselineJob,
@@ -33,7 +34,7 @@ from .bench_tasks import (
     prepare_peak,
     time_prepared,
 )
-from .cases import Cases, new_folder, prepare_cases
+from .cases import Cases, prepare_cases
 from .compilation import best_schedule
 from .database import Database
 from .library import export_kernel

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
-import shutil
-import tempfile
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,6 @@ from .verification import expected_output, fill_untouched, index_limits, inputs_
 CASES = 3
 # A kernel that takes longer is run once on each.
 _SLOW_S = 0.05
-_PREFIX = "tunesmith-"
 
 
 @dataclass(frozen=True)
@@ -51,29 +48,6 @@ class Cases:
     def file(self, case: int, arg: int) -> Path:
         """Return the file of one argument of one case."""
         return Path(self.folder) / f"case{case}_{arg}.npy"
-
-
-def new_folder() -> str:
-    """Make a folder for one tuning, and remove those of processes that were killed before they could."""
-    try:
-        for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-            match = re.fullmatch(rf"{_PREFIX}(\d+)-.*", folder.name)
-            if match and folder.is_dir() and not _is_running(int(match[1])):
-                shutil.rmtree(folder, ignore_errors=True)
-        return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
-    except OSError as error:
-        raise InputError(
-            f"cannot make a folder for temporary files: {error}; set TMPDIR to a folder where you may write"
-        ) from error
-
-
-def _is_running(process: int) -> bool:
-    with contextlib.suppress(PermissionError):
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return False
-    return True
 
 
 def prepare_cases(workload: Workload, folder: str, seed: int | None = None) -> Cases:
@@ -141,7 +115,9 @@ class LoadedCase:
         damage = self._damage()
         return Verdict(False, None, damage) if damage else self._expected.compare(self._output.array)
 
-    def check(self, kernel: Callable[..., Any]) -> tuple[Verdict, float]:
+    def check(
+        self, kernel: Callable[..., Any], hopeless_s: float = inf, deadline_s: float = inf
+    ) -> tuple[Verdict, float]:
         """Run a kernel and judge it, and where that is quick, run it again.
 
         The schedule fixes the order of every sum, so that two runs compute the same bits. Where they do not,
@@ -151,20 +127,25 @@ class LoadedCase:
         ----------
         kernel : callable
             Called as ``kernel(*tensors)``.
+        hopeless_s : float
+            Seconds of a run after which no other one is made.
+        deadline_s : float
+            Seconds after which this process dies of SIGALRM if the first run has not ended.
 
         Returns
         -------
         Verdict, float
-            What became of it, and how many seconds its first run took.
+            What became of it, and how many seconds the faster of its runs took.
         """
         self.clear_output()
-        seconds = seconds_of(kernel, self.tensors)
+        with alarm(deadline_s):
+            seconds = seconds_of(kernel, self.tensors)
         verdict = self.verdict()
-        if not verdict.ok or check_runs(seconds) == CASES:
+        if not verdict.ok or check_runs(seconds) == CASES or seconds > hopeless_s:
             return verdict, seconds
         first = self._output.array.copy()
         self.clear_output()
-        kernel(*self.tensors)
+        seconds = min(seconds, seconds_of(kernel, self.tensors))
         difference = self._damage() or _difference(first, self._output.array)
         return Verdict(False, None, difference) if difference else verdict, seconds
 
@@ -183,6 +164,21 @@ class LoadedCase:
             for array in self._arrays:
                 array.push()
         return "; ".join(found)
+
+
+@contextmanager
+def alarm(seconds: float) -> Iterator[None]:
+    """Let this process die of SIGALRM where it is still in here after so many seconds.
+
+    A kernel cannot be interrupted otherwise; there is no alarm for infinite seconds.
+    """
+    if seconds < inf:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:

@@ -95,6 +95,11 @@ class LoadedKernel:
         file = _description_file(path)
         self._packed = json.loads(file.read_text()) if file.exists() else None
 
+    @property
+    def packs(self) -> bool:
+        """Tell whether a call packs a weight, which a model does once."""
+        return self._packed is not None
+
     def __call__(self, *tensors: Any) -> None:
         """Compute everything, packing included."""
         kernel, arguments = self.prepared(tensors)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,9 @@ from ..machine.errors import InputError
 from .record import Status
 from .tasks import CompareJob, Ran, RunJob, check_candidate, compare_candidates, time_candidate
 from .worker import Task, Worker, WorkerCrash, WorkerError, WorkerTimeout
+
+# How a worker ends that was not waited for any more.
+_ALARM = signal.SIGALRM.name
 
 
 class Runner:
@@ -66,6 +70,9 @@ class Runner:
         except WorkerTimeout:
             return Ran(Status.RUN_TIMEOUT, f"not finished within {self.timeout_s:g} s")
         except WorkerCrash as error:
+            if str(error).startswith(_ALARM):
+                times = f"{job.deadline_s / job.best_s:.0f} times the best so far"
+                return Ran(Status.RUN_TIMEOUT, f"stopped after {job.deadline_s:.2g} s, {times}")
             return Ran(Status.CRASHED, str(error))
         except WorkerError as error:
             return Ran(Status.RUN_ERROR, str(error))

@@ -118,8 +118,15 @@ class Session:
         return Standing(weight, self.trials, ledger.best_after, self.roofline_s if ledger.best_after else 0.0)
 
     def _begin(self) -> None:
-        """Make the strategy and the test cases; the rest of the time belongs to trials."""
+        """Have the default built, and meanwhile make test cases and strategy; the rest belongs to trials."""
         search, options, workload = self._search, self._options, self.workload
+        func_ir = tvm.ir.save_json(workload.func)
+        self._origin = TrialOrigin(
+            workload, func_ir, self._target, options.strategy, options.seed, options.timing, options.device
+        )
+        if not self.ledger.tried_default:
+            self._submit(search.default, default=True)
+        self._conditions = Conditions(self._cases, options.timing, self._limits, self.ledger.of_binary)
         with self._timed("search"):
             self._strategy = strategy = make_strategy(
                 search, options.strategy, workload, options.target, options.seed, options.cost_model
@@ -130,17 +137,7 @@ class Session:
                 strategy.learn_from(others)
             for record in self.ledger.records:
                 strategy.tell(search.candidate(record), record)
-        func_ir = tvm.ir.save_json(workload.func)
-        self._origin = TrialOrigin(
-            workload, func_ir, self._target, options.strategy, options.seed, options.timing, options.device
-        )
-        self._conditions = Conditions(self._cases, options.timing, self._limits, self.ledger.of_binary)
         self._announce(len(others))
-
-    def _of_other_workloads(self) -> list[Experience]:
-        if not self._options.transfer:
-            return []
-        return experiences(self._database, self.workload, self._target, self._search.name)
 
     @cached_property
     def _cases(self) -> Cases:
@@ -175,8 +172,6 @@ class Session:
         if not self._begun:
             self._begin()
             self._begun = True
-        if not self.ledger.tried_default:
-            self._submit(self._search.default, default=True)
         self._ask_ahead()
         while self._flight and self._goes_on(until):
             trial = self._pipeline.next_ended(self._conditions)

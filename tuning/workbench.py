@@ -10,9 +10,10 @@ from pathlib import Path
 from types import TracebackType
 
 from ..machine.interrupts import uninterrupted
+from ..machine.temporary import new_folder
 from ..schedules.rule import ScheduleRule
 from .builder import Builder, build_all, portable_rule
-from .cases import Cases, new_folder
+from .cases import Cases
 from .device import Device, this_machine
 from .measurement import Timing
 from .pipeline import AnyRunner, Pipeline

@@ -20,10 +20,10 @@ import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.machine.target import host_target
+from tunesmith.machine.temporary import new_folder
 from tunesmith.schedules.rule import ScheduleRule
 from tunesmith.schedules.space import Knob, KnobSpace
 from tunesmith.tuning import trial as trial_module
-from tunesmith.tuning.cases import new_folder
 from tunesmith.tuning.compilation import trace_text
 from tunesmith.tuning.events import TrialEnded, quiet
 from tunesmith.tuning.runner import device_lock

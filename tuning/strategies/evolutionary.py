@@ -2,7 +2,8 @@
 
 The first sketches are drawn at random. From then on each question makes some more, most of them by changing
 one decision of a sketch that was measured as fast, the others at random, and proposes those that the model
-thinks fastest of all made so far. A share of the proposals is random all the same.
+thinks fastest of all made so far. A share of the proposals is random all the same. A sketch that would take
+as long to compile as several others is set aside until there is nothing else.
 
 MetaSchedule's own search scores generations of hundreds before every batch; with the few that are made here
 a question costs less than building what it proposes, and the model is asked as soon as it has learnt more.
@@ -35,6 +36,8 @@ _BATCH = 4
 # Sketches made for each one that is proposed; of these, how many are drawn instead of changed.
 _MADE = 3
 _DRAWN_SHARE = 0.3
+# Sketches made at most for each one wanted: others are set aside.
+_TRIES = 2
 # Proposals that the model has no say in.
 _RANDOM_SHARE = 0.15
 # How many of the fastest are changed, and how many unproposed sketches are kept.
@@ -77,6 +80,7 @@ class Evolutionary:
         self.model = _model(cost_model, target_text(target))
         self._group = func_hash(func)
         self._pool: dict[str, Sketch] = {}
+        self._set_aside: dict[str, Sketch] = {}
         self._unanswered: dict[str, Sketch] = {}
         self._answered: set[str] = set()
         self._earlier: list[tuple[float, Candidate]] = []
@@ -90,6 +94,9 @@ class Evolutionary:
         else:
             self._make(count * _MADE, _DRAWN_SHARE)
             self._rank()
+        while self._set_aside and len(self._pool) < count:
+            key = next(iter(self._set_aside))
+            self._pool[key] = self._set_aside.pop(key)
         proposed = [self._propose() for _ in range(min(count, len(self._pool)))]
         self._pool = dict(islice(self._pool.items(), _POOL))
         return proposed
@@ -100,7 +107,7 @@ class Evolutionary:
         if key in self._answered:
             return
         self._answered.add(key)
-        sketch = self._unanswered.pop(key, None) or self._pool.pop(key, None)
+        sketch = self._unanswered.pop(key, None) or self._dropped(key)
         if sketch is not None:
             self._learn(sketch, throughput(record))
         else:
@@ -118,13 +125,19 @@ class Evolutionary:
 
     def _make(self, count: int, drawn_share: float) -> None:
         """Add sketches to the pool that were never made before; fewer where the space holds no more."""
-        space = self._space
-        for _ in range(count):
+        space, goal = self._space, len(self._pool) + count
+        for _ in range(_TRIES * count):
+            if len(self._pool) >= goal:
+                break
             drawn = not self._parents or space.chance.random() < drawn_share
             sketch = (None if drawn else space.new(self._changed)) or space.new(space.draw)
             if sketch is None:
                 break
-            self._pool[sketch.key] = sketch
+            (self._set_aside if space.is_bloated(sketch) else self._pool)[sketch.key] = sketch
+
+    def _dropped(self, key: str) -> Sketch | None:
+        """Take a sketch that was not proposed out of where it is."""
+        return self._pool.pop(key, None) or self._set_aside.pop(key, None)
 
     def _changed(self) -> Sketch | None:
         """Change one of the fastest sketches, the faster the likelier."""
@@ -162,7 +175,7 @@ class Evolutionary:
             speed, candidate = self._earlier[i]
             sketch = self._space.restore(candidate.trace)
             if sketch is not None:
-                self._pool.pop(sketch.key, None)
+                self._dropped(sketch.key)
                 self._learn(sketch, speed)
         self._earlier = []
 

@@ -20,8 +20,10 @@ from tvm.s_tir import meta_schedule as ms
 
 from ...kernels.operator import func_hash
 from ...machine.errors import InputError
+from ...machine.facts import facts
 from ..candidate import Candidate
 from ..compilation import last_line, replay_trace, trace_text
+from .code_size import longest_block
 from .sketch_context import designs, new_context
 
 Features = np.ndarray[Any, np.dtype[np.float32]]
@@ -29,6 +31,8 @@ Features = np.ndarray[Any, np.dtype[np.float32]]
 
 # The highest seed that MetaSchedule takes.
 _SEEDS = 2**31 - 2
+# Storing vector instructions in a row from which on LLVM takes several times as long as for others.
+_BLOATED = 512
 # Draws or changes in a row that lead to nothing new: after these the space counts as exhausted.
 _MISSES = 64
 # The Python method leaves the seed to the operating system: equal seeds would not give equal candidates.
@@ -87,6 +91,7 @@ class SketchSpace:
         self.chance = np.random.default_rng(seed)
         self.known: set[str] = set()
         self._context = new_context(func, target, 1 + seed % _SEEDS)
+        self._lanes = facts(target).lanes(str(func.params[-1].dtype))
         self._extractor = ms.feature_extractor.PerStoreFeature()
         self._designs = self._new_designs()
         self._failure: Exception | None = None
@@ -171,6 +176,10 @@ class SketchSpace:
         except Exception:  # whatever it is, it concerns this sketch only
             return nothing
         return stores.astype(np.float32) if len(stores) else nothing
+
+    def is_bloated(self, sketch: Sketch) -> bool:
+        """Tell whether a sketch is unrolled into so much code that compiling it takes time for several."""
+        return longest_block(sketch.schedule.mod["main"], self._lanes) >= _BLOATED
 
     def _attempt(self, make: Callable[[], Any]) -> Sketch | None:
         """Make a schedule and postprocess it; an error in MetaSchedule costs this one sketch."""

@@ -101,7 +101,7 @@ class StoreModel:
         import xgboost
 
         self._train()
-        rows = self._booster.predict(xgboost.DMatrix(np.concatenate(programs)))
+        rows = self._booster.predict(xgboost.DMatrix(np.concatenate(programs), nthread=1))
         return np.bincount(_owners(programs), weights=rows).astype(np.float64)
 
     def shares(self) -> Scores:
@@ -158,7 +158,7 @@ class StoreModel:
             errors = np.bincount(owners, weights=rows)[owners] - shares
             return errors * shares, shares
 
-        data = xgboost.DMatrix(np.concatenate(self._features))
+        data = xgboost.DMatrix(np.concatenate(self._features), nthread=1)
         self._booster = xgboost.train(_PARAMETERS, data, _ROUNDS, obj=gradient)
         self._trained_on = len(self)
 

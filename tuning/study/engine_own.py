@@ -1,8 +1,9 @@
-"""A program of the engine study: ``tune`` over the sketch space, as a user calls it."""
+"""A program of the engine study: ``tune`` over the sketch space, started as the command does it."""
 
 from __future__ import annotations
 
 from ...machine.process import keep_torch_out
+from ..worker import start_workers
 from .fresh import Job, answer
 
 
@@ -11,6 +12,8 @@ def tune_own(job: Job) -> Job:
 
     The job: ``operator``, ``shape``, ``dtype``, ``target``, ``trials``, ``seed``, ``database``.
     """
+    # They import TVM while this process does.
+    workers = start_workers()
     keep_torch_out()
     from ...kernels import operator
     from ..compilation import SKETCH
@@ -24,6 +27,7 @@ def tune_own(job: Job) -> Job:
         database=job["database"],
         space=SKETCH,
         seed=job["seed"],
+        workers=workers,
         progress=quiet,
     )
     return {"stopped_by": result.stopped_by}

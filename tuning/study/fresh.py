@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..cases import new_folder
+from ...machine.temporary import new_folder
 from ..worker_process import death, die_with
 
 Job = Mapping[str, Any]
