@@ -34,7 +34,7 @@ COST_MODELS = ("xgb", "random")
 
 _BATCH = 4
 # Sketches made for each one that is proposed; of these, how many are drawn instead of changed.
-_MADE = 3
+_MADE = 2
 _DRAWN_SHARE = 0.3
 # Sketches made at most for each one wanted: others are set aside.
 _TRIES = 2

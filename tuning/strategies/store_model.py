@@ -38,8 +38,8 @@ MODEL_SUFFIX = ".npz"
 _FORMAT = "tunesmith store model 1"
 # The model ranks only when it has seen this many programs.
 _LEAST_PROGRAMS = 16
-# It is trained again when it has seen a tenth more.
-_NEWS = 0.1
+# It is trained again when it has seen a fifth more.
+_NEWS = 0.2
 _ROUNDS = 50
 _PARAMETERS = {
     "max_depth": 6,
