@@ -119,7 +119,7 @@ def _built(record: Record) -> tuple[str, ...]:
     origin = f"candidate of the space {record.space}, chosen by {record.strategy} with seed {record.seed}"
     if record.build_s is None:
         return (f"{origin}; not built here",)
-    return (f"{origin}; scheduled, compiled and linked in {record.build_s:.2f} s",)
+    return (f"{origin}; scheduled, compiled and linked in {record.build_s:.2f} s of CPU",)
 
 
 def _ran(record: Record) -> tuple[str, ...]:

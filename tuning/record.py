@@ -59,7 +59,7 @@ class Record:
         The same from the comparison at the end of a tuning: in a fresh process, interleaved with the
         default schedule. Empty where the record took no part in the latest one.
     build_s : float or None
-        Seconds to schedule and compile.
+        Seconds of CPU to schedule, compile and link.
     message : str
         What went wrong, or what is worth knowing.
     key : str or None

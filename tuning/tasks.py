@@ -16,6 +16,8 @@ from typing import Any
 
 import cloudpickle
 import tvm
+from tvm import tirx
+from tvm_ffi import structural_walk
 
 from .. import schedules
 from ..machine.errors import InputError
@@ -27,9 +29,6 @@ from .library import LoadedKernel, export_kernel, library_hash
 from .measurement import Timing, measure, measure_in_turns
 from .record import Status
 
-# What calls a candidate here gives it the right arguments. The checks of these, of their types, shapes and
-# strides, are a fifth of what LLVM compiles.
-_UNCHECKED = {"tirx.disable_assert": True}
 # A first run pays for what is done once: one that takes so many times what is allowed needs no second one.
 _HOPELESS_TIMES = 2.0
 # Nor is its end waited for, where it takes so many times as long as the best so far, and longer than this.
@@ -160,12 +159,23 @@ def _built(job: BuildJob) -> Built:
         return Built(Status.SCHEDULE_ERROR, last_line(error))
     trace = trace_text(schedule) if schedule is not func else None
     try:
-        with tvm.transform.PassContext(config=_UNCHECKED):
+        with _without_argument_checks(getattr(schedule, "mod", {"main": schedule})["main"]):
             export_kernel(schedule, target, job.library)
     except Exception as error:
         return Built(Status.BUILD_ERROR, last_line(error), trace=trace)
     seconds = _cpu_seconds() - start
     return Built(Status.OK, "", job.library, trace, seconds, library_hash(job.library))
+
+
+def _without_argument_checks(func: Any) -> Any:
+    """Return a context in which no assertions are compiled, unless the function has some of its own.
+
+    What calls a candidate here gives it the right arguments; the checks of their types, shapes and strides
+    are a fifth of what LLVM compiles.
+    """
+    own: list[Any] = []
+    structural_walk(func.body, [(tirx.AssertStmt, own.append)])
+    return tvm.transform.PassContext(config={"tirx.disable_assert": not own})
 
 
 def _cpu_seconds() -> float:

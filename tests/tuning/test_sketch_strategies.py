@@ -302,3 +302,23 @@ def test_features_are_named(small):
     # Sizes are log2(1 + x), flags are themselves.
     assert {n: round(2 ** named[n] - 1) for n in expected} == expected
     assert named["buffer_0_is_read"] + named["buffer_0_is_read_and_written"] == 1
+
+
+def test_bloated_sketches_are_proposed_when_nothing_else_is_left(monkeypatch):
+    func = ts.workload("relu", m=8, n=8).func
+    bloated = set()
+    genuine = SketchSpace._attempt
+
+    def judged(self, make):
+        sketch = genuine(self, make)
+        if sketch is not None and int(sketch.key[:8], 16) % 2:
+            bloated.add(sketch.key)
+        return sketch
+
+    monkeypatch.setattr(SketchSpace, "_attempt", judged)
+    monkeypatch.setattr(SketchSpace, "is_bloated", lambda self, sketch: sketch.key in bloated)
+    tried = [c.key for c in search(Evolutionary(func, host_target(), 1), 300)]
+    late = [key in bloated for key in tried]
+    assert set(tried) >= bloated and 0 < sum(late) < len(late)
+    # Some are proposed where draws in a row came to nothing, but not before what is lean was tried.
+    assert not any(late[: late.index(True)]) and late.index(True) >= (len(late) - sum(late)) // 2

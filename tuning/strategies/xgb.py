@@ -1,6 +1,7 @@
 """The ``xgb`` and ``xgb-rank`` strategies: gradient-boosted trees rank the points not yet tried.
 
-The first trials are drawn at random. From then on several models, each trained on random parts of the trials
+The first trials are, in turns, points around the space's default, which follows from the machine's facts and is
+seldom far from the best, and points drawn at random. From then on several models, each trained on random parts of the trials
 and features, predict the throughput of every point not yet tried, and each in turn proposes its best. Where
 they disagree, their proposals differ: that is what makes the search explore. In a space too large to predict
 every point, a model's best is found by simulated annealing on its predictions.
@@ -34,7 +35,7 @@ from .points import Points, Positions
 from .prediction_annealing import best_by_annealing
 from .strategy import Experience
 
-_FIRST_RANDOM = 8
+_FIRST = 8
 _BATCH = 4
 # Few rounds and large steps: a question takes tens of milliseconds, and more did not find the best sooner.
 _ROUNDS = 30
@@ -101,7 +102,7 @@ class XGB:
             self._start_from(fit(fitting, loss=self._loss, seed=self._seed))
 
     def ask(self, count: int) -> list[Candidate]:
-        """Propose points: at random at first, then by the models."""
+        """Propose points: near the default and at random at first, then by the models."""
         return [self._propose() for _ in range(min(count, self._points.left))]
 
     def tell(self, candidate: Candidate, record: Record) -> None:
@@ -124,9 +125,9 @@ class XGB:
             self._prior = np.concatenate(every)
 
     def _propose(self) -> Candidate:
-        ready = len(self._tried) >= _FIRST_RANDOM and any(self._throughput)
+        ready = len(self._tried) >= _FIRST and any(self._throughput)
         if not self._models and not ready:
-            return self._points.take(self._points.random_untried(self._rng))
+            return self._points.take(self._opening())
         predict = self._predictor()
         if self._whole is not None:
             untried = np.flatnonzero(self._points.untried)
@@ -137,11 +138,18 @@ class XGB:
             index = best_by_annealing(self._points, predict, start, self._rng)
         return self._points.take(index)
 
+    def _opening(self) -> int:
+        """Return the next of the points with which a search begins that knows nothing."""
+        default = self._points.index(self._space.default)
+        if default is None or (len(self._points) - self._points.left) % 2:
+            return self._points.random_untried(self._rng)
+        return self._points.nearest_untried(self._points.positions[default])
+
     def _predictor(self) -> Predict:
         """Train a model; return what gives its predictions of points, of all for None."""
         turn, alone = divmod(len(self._points) - self._points.left, 2)
         # Other shapes may be misleading: once there is enough to learn from, every other model does without.
-        misled = alone and len(self._tried) >= _FIRST_RANDOM and any(self._throughput)
+        misled = alone and len(self._tried) >= _FIRST and any(self._throughput)
         prior = partial(self._prior_of, turn) if self._models and not misled else None
         if not any(self._throughput):
             assert prior is not None

@@ -187,9 +187,10 @@ def _run(implementation: str, name: str, workload: Workload, trials: int, seed: 
         _, seconds = run_fresh("engine_own", {**given, "trials": trials, "seed": seed, "database": str(path)})
         with Database(path, create=False) as database:
             records = database.records(workload.hash, target, SKETCH)
-    right = [record for record in records if record.usable]
+    right = [record for record in records if record.status is Status.OK]
+    usable = [record for record in right if record.usable]
     # As tune_tir does it: the fastest by the times of the trials.
-    best = min(right, key=trial_seconds, default=None)
+    best = min(usable, key=trial_seconds, default=None)
     return Run(OWN, seconds, len(records), len(right), best.trace if best else None)
 
 

@@ -1,0 +1,118 @@
+"""What workers do with a candidate that is slow, hangs or asserts something; and how a runner uses its worker."""
+
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from math import inf
+from types import SimpleNamespace
+
+import pytest
+import tunesmith as ts
+from tunesmith.tuning.measurement import Timing
+from tunesmith.tuning.record import Status
+from tunesmith.tuning.runner import Runner
+from tunesmith.tuning.tasks import Ran, RunJob, _without_argument_checks, check
+from tunesmith.tuning.verdict import Verdict
+from tunesmith.tuning.worker import WorkerCrash
+from tvm.script import tirx as T  # noqa: N812
+
+
+def job(give_up_s=inf, best_s=inf):
+    return RunJob("", None, Timing(), give_up_s, best_s)
+
+
+class FakeCase:
+    """A test case on which every run takes so many seconds and is right."""
+
+    def __init__(self, seconds):
+        self.seconds, self.asked = seconds, []
+
+    def check(self, kernel, hopeless_s, deadline_s):
+        self.asked.append((hopeless_s, deadline_s))
+        return Verdict(True, 0.25, ""), self.seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "give_up_s", "packs", "cases_run"),
+    [
+        (0.5, inf, False, 3),
+        (0.5, 0.5, False, 3),
+        (0.51, 0.5, False, 1),
+        # Checks of what is this short take no time worth saving.
+        (0.002, 0.001, False, 3),
+        (0.004, 0.001, False, 1),
+        # Packing a weight is no part of what is timed.
+        (0.51, 0.5, True, 3),
+    ],
+)
+def test_what_is_given_up_anyway_is_run_on_one_case(seconds, give_up_s, packs, cases_run):
+    cases = [FakeCase(seconds) for _ in range(3)]
+    ran = check(SimpleNamespace(packs=packs), cases, job(give_up_s), 7.0)
+    assert [len(case.asked) for case in cases] == [1] * cases_run + [0] * (3 - cases_run)
+    assert ran.status is Status.OK and ran.max_error == 0.25 and ran.verified == (cases_run == 3)
+    assert ran.run_secs == (() if ran.verified else (seconds,)) and bool(ran.message) != ran.verified
+    limit = inf if packs else 2 * max(0.003, give_up_s)
+    assert cases[0].asked == [(limit, 7.0)]
+
+
+@pytest.mark.parametrize(("best_s", "deadline_s"), [(inf, inf), (1.0, 50.0), (1e-6, 0.5)])
+def test_the_end_of_a_run_is_not_waited_for_in_vain(best_s, deadline_s):
+    assert job(best_s=best_s).deadline_s == deadline_s
+
+
+@pytest.mark.parametrize(("seconds", "ended_by"), [("0.05", -signal.SIGALRM), ("float('inf')", 0), ("9", 0)])
+def test_alarm_ends_the_process_and_nothing_later(seconds, ended_by):
+    script = f"import time\nfrom tunesmith.tuning.cases import alarm\nwith alarm({seconds}):\n    time.sleep(0.2)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == ended_by
+
+
+def test_alarm_is_over_with_its_block():
+    script = "import time\nfrom tunesmith.tuning.cases import alarm\nwith alarm(0.2):\n    pass\ntime.sleep(0.4)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+@T.prim_func(s_tir=True)
+def asserts(a: T.Buffer((4,)), b: T.Buffer((4,))):
+    assert a[0] > T.float32(0), "positive numbers only"
+    b[0] = a[0]
+
+
+def test_assertions_of_a_function_are_kept_checks_of_its_arguments_are_not():
+    for func, disabled in ((asserts, False), (ts.workload("relu", m=4, n=4).func, True)):
+        assert bool(_without_argument_checks(func).config["tirx.disable_assert"]) is disabled
+
+
+class FakeWorker:
+    """A worker that is held except in `alone`, and whose every task ends as the test says."""
+
+    def __init__(self, outcome):
+        self.outcome, self.held = outcome, True
+
+    @contextmanager
+    def alone(self):
+        self.held = False
+        try:
+            yield
+        finally:
+            self.held = True
+
+    def call(self, task, payload, timeout_s):
+        assert not self.held
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "message"),
+    [
+        (Ran(Status.OK), Status.OK, ""),
+        (WorkerCrash("SIGSEGV; its last output: oh"), Status.CRASHED, "SIGSEGV; its last output: oh"),
+        (WorkerCrash("SIGALRM"), Status.RUN_TIMEOUT, "stopped after 1 s, 50 times the best so far"),
+    ],
+)
+def test_the_worker_is_held_when_its_task_has_ended(outcome, status, message):
+    worker = FakeWorker(outcome)
+    ran = Runner(1.0, worker).check(job(0.04, 0.02))
+    assert (ran.status, ran.message, worker.held) == (status, message, True)
