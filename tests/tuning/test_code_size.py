@@ -4,7 +4,6 @@ import pytest
 import tunesmith as ts
 from tunesmith.tuning.strategies.code_size import longest_block
 from tvm import s_tir
-from tvm.script import s_tir as S_TIR  # noqa: F401
 from tvm.script import tirx as T
 
 LANES = 16

@@ -305,7 +305,7 @@ def test_features_are_named(small):
 
 
 def test_bloated_sketches_are_proposed_when_nothing_else_is_left(monkeypatch):
-    func = ts.workload("relu", m=8, n=8).func
+    func = ts.workload("matmul", m=2, n=2, k=1).func
     bloated = set()
     genuine = SketchSpace._attempt
 
@@ -320,5 +320,6 @@ def test_bloated_sketches_are_proposed_when_nothing_else_is_left(monkeypatch):
     tried = [c.key for c in search(Evolutionary(func, host_target(), 1), 300)]
     late = [key in bloated for key in tried]
     assert set(tried) >= bloated and 0 < sum(late) < len(late)
-    # Some are proposed where draws in a row came to nothing, but not before what is lean was tried.
-    assert not any(late[: late.index(True)]) and late.index(True) >= (len(late) - sum(late)) // 2
+    # Half of what is made is bloated here; now and then four in a row are, and one of them is proposed.
+    half = len(late) // 2
+    assert sum(late[:half]) < half // 4 < sum(late[half:])

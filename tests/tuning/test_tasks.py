@@ -1,4 +1,4 @@
-"""What workers do with a candidate that is slow, hangs or asserts something; and how a runner uses its worker."""
+"""What workers do with a candidate that is slow, hangs or asserts something, and how a runner uses one."""
 
 import signal
 import subprocess
@@ -15,7 +15,7 @@ from tunesmith.tuning.runner import Runner
 from tunesmith.tuning.tasks import Ran, RunJob, _without_argument_checks, check
 from tunesmith.tuning.verdict import Verdict
 from tunesmith.tuning.worker import WorkerCrash
-from tvm.script import tirx as T  # noqa: N812
+from tvm.script import tirx as T
 
 
 def job(give_up_s=inf, best_s=inf):
@@ -61,15 +61,19 @@ def test_the_end_of_a_run_is_not_waited_for_in_vain(best_s, deadline_s):
     assert job(best_s=best_s).deadline_s == deadline_s
 
 
+def end_of(block):
+    """Run a few lines of Python, and return how that process ended."""
+    imports = "import time\nfrom tunesmith.tuning.cases import alarm\n"
+    return subprocess.run([sys.executable, "-c", imports + block]).returncode
+
+
 @pytest.mark.parametrize(("seconds", "ended_by"), [("0.05", -signal.SIGALRM), ("float('inf')", 0), ("9", 0)])
-def test_alarm_ends_the_process_and_nothing_later(seconds, ended_by):
-    script = f"import time\nfrom tunesmith.tuning.cases import alarm\nwith alarm({seconds}):\n    time.sleep(0.2)"
-    assert subprocess.run([sys.executable, "-c", script]).returncode == ended_by
+def test_alarm_ends_the_process(seconds, ended_by):
+    assert end_of(f"with alarm({seconds}):\n    time.sleep(0.2)") == ended_by
 
 
 def test_alarm_is_over_with_its_block():
-    script = "import time\nfrom tunesmith.tuning.cases import alarm\nwith alarm(0.2):\n    pass\ntime.sleep(0.4)"
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+    assert end_of("with alarm(0.2):\n    pass\ntime.sleep(0.4)") == 0
 
 
 @T.prim_func(s_tir=True)

@@ -76,6 +76,15 @@ def test_a_model_starts_as_the_trials_it_was_trained_on_do(name):
     assert asked(started, 30) == asked(learned, 30)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_search_that_knows_nothing_begins_around_the_default_and_elsewhere(name):
+    space = dataclasses.replace(SPACE, default={"rows": 8, "columns": 4, "step": 2})
+    opening = [c.knobs for seed in (1, 2) for c in KNOB_STRATEGIES[name](space, seed, SHAPE).ask(8)]
+    near, elsewhere = opening[::2], opening[1::2]
+    assert near[0] == space.default and near[:4] == near[4:] and elsewhere[:4] != elsewhere[4:]
+    assert all(sum(np.log2(p[k] / space.default[k]) != 0 for k in p) <= 1 for p in near)
+
+
 def test_trials_of_this_workload_correct_what_others_say():
     strategy = KNOB_STRATEGIES["xgb"](SPACE, 1, SHAPE)
     strategy.learn_from([dataclasses.replace(t, share=1 - t.share) for t in others()])

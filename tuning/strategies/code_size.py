@@ -70,7 +70,8 @@ def _code(node: Any, max_step: int, lanes: int) -> _Code:
 
 
 def _loop(loop: Any, max_step: int, lanes: int) -> _Code:
-    body = _code(loop.body, int(loop.annotations.get(_MAX_STEP, max_step)), lanes)
+    max_step = int(loop.annotations.get(_MAX_STEP, max_step))
+    body = _code(loop.body, max_step, lanes)
     if not isinstance(loop.extent, tirx.IntImm):
         return _Code(None, body.instructions, body.longest)
     extent = int(loop.extent)

@@ -37,7 +37,7 @@ _BATCH = 4
 _MADE = 2
 _DRAWN_SHARE = 0.3
 # Sketches made at most for each one wanted: others are set aside.
-_TRIES = 2
+_TRIES = 4
 # Proposals that the model has no say in.
 _RANDOM_SHARE = 0.15
 # How many of the fastest are changed, and how many unproposed sketches are kept.

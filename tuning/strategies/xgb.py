@@ -1,10 +1,10 @@
 """The ``xgb`` and ``xgb-rank`` strategies: gradient-boosted trees rank the points not yet tried.
 
-The first trials are, in turns, points around the space's default, which follows from the machine's facts and is
-seldom far from the best, and points drawn at random. From then on several models, each trained on random parts of the trials
-and features, predict the throughput of every point not yet tried, and each in turn proposes its best. Where
-they disagree, their proposals differ: that is what makes the search explore. In a space too large to predict
-every point, a model's best is found by simulated annealing on its predictions.
+The first trials are, in turns, points around the space's default, which follows from the machine's facts and
+is seldom far from the best, and points drawn at random. From then on several models, each trained on random
+parts of the trials and features, predict the throughput of every point not yet tried, and each in turn
+proposes its best. Where they disagree, their proposals differ: that is what makes the search explore. In a
+space too large to predict every point, a model's best is found by simulated annealing on its predictions.
 
 Where trials of other workloads are known, or a saved model, what they predict ranks the first candidates; the
 trials of this workload correct it, and every other proposal then comes from a model of these alone.

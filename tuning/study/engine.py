@@ -21,6 +21,7 @@ from ...machine.target import host_target, target_text
 from ..compilation import SKETCH
 from ..confirmation import clearly_faster, trial_seconds
 from ..database import Database
+from ..record import Status
 from .fresh import run_fresh, study_folder
 from .turns import UNMEASURED, Turns, measured_in_turns
 
