@@ -81,7 +81,7 @@ def test_a_search_that_knows_nothing_begins_around_the_default_and_elsewhere(nam
     space = dataclasses.replace(SPACE, default={"rows": 8, "columns": 4, "step": 2})
     opening = [c.knobs for seed in (1, 2) for c in KNOB_STRATEGIES[name](space, seed, SHAPE).ask(8)]
     near, elsewhere = opening[::2], opening[1::2]
-    assert near[0] == space.default and near[:4] == near[4:] and elsewhere[:4] != elsewhere[4:]
+    assert near[0] == near[4] == space.default and elsewhere[:4] != elsewhere[4:]
     assert all(sum(np.log2(p[k] / space.default[k]) != 0 for k in p) <= 1 for p in near)
 
 
