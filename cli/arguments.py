@@ -14,8 +14,8 @@ from .options import DEFAULT_DATABASE
 if TYPE_CHECKING:
     from ..integrate.model import Model
     from ..kernels.operator import Workload
-    from ..tuning.database import Database
-    from ..tuning.remote import Remote
+    from ..tuning.records.database import Database
+    from ..tuning.remote.tracker import Remote
 
 
 def is_model(word: str) -> bool:
@@ -75,7 +75,7 @@ def remote_named(tracker: str | None, key: str | None) -> Remote | None:
     if tracker is None or key is None:
         missing = "--rpc-tracker" if tracker is None else "--rpc-key"
         raise InputError(f"--rpc-tracker and --rpc-key belong together: give {missing} as well")
-    from ..tuning.remote import Remote
+    from ..tuning.remote.tracker import Remote
 
     return Remote(tracker, key)
 
@@ -92,7 +92,7 @@ def existing_database(path: str | None) -> Database | None:
 
     It is closed when the command ends.
     """
-    from ..tuning.database import Database
+    from ..tuning.records.database import Database
 
     if path is None and not Path(DEFAULT_DATABASE).exists():
         return None

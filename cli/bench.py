@@ -88,8 +88,8 @@ def bench(
     Each implementation runs in a process of its own, in turns with the others, after a warm-up and after
     its output was found right. Exit status 1 if one is wrong or a schedule crashes.
     """
-    from ..tuning.baselines import LIBRARIES
-    from ..tuning.bench import bench as compare
+    from ..tuning.benchmark.baselines import LIBRARIES
+    from ..tuning.benchmark.bench import bench as compare
 
     names = list(dict.fromkeys(name.strip() for name in implementations.split(",") if name.strip()))
     compile_for = runnable_target(target)

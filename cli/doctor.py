@@ -47,7 +47,7 @@ def doctor(rpc_tracker: str | None, rpc_key: str | None, as_json: bool) -> int:
     except InputError:
         sound = False
     if sound and rpc_tracker is not None:
-        from ..tuning.remote import Remote
+        from ..tuning.remote.tracker import Remote
 
         # What is no address is refused before anything else is looked at.
         Remote(rpc_tracker, rpc_key or "any")
@@ -55,7 +55,7 @@ def doctor(rpc_tracker: str | None, rpc_key: str | None, as_json: bool) -> int:
     if sound:
         checks.append(_tiny_tuning())
     if sound and rpc_tracker is not None:
-        from ..tuning.remote_diagnosis import diagnose_remote
+        from ..tuning.remote.diagnosis import diagnose_remote
 
         checks += diagnose_remote(rpc_tracker, rpc_key)
     print_rows([vars(check) for check in checks], _COLUMNS, as_json)
@@ -66,8 +66,8 @@ def _tiny_tuning() -> Check:
     """Tune a small matmul: workers, compiler, verification, timing and database at once."""
     from ..kernels import workload
     from ..machine.diagnosis import Check
-    from ..tuning.events import quiet
-    from ..tuning.measurement import Timing
+    from ..tuning.measuring.measurement import Timing
+    from ..tuning.reporting.events import quiet
     from ..tuning.tuner import tune
 
     try:

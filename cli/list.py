@@ -68,7 +68,7 @@ def _schedules() -> list[dict[str, Any]]:
 
 
 def _spaces() -> list[dict[str, Any]]:
-    from ..tuning.compilation import SKETCH
+    from ..tuning.records.compilation import SKETCH
     from ..tuning.search import SKETCH_ALIAS
     from ..tuning.strategies import KNOB_STRATEGIES, SKETCH_STRATEGIES
 

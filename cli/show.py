@@ -125,7 +125,7 @@ def _scheduled(
 
 def _text(schedule: Any, target: Any, form: str) -> str:
     """Write a schedule in one of the forms."""
-    from ..tuning.compilation import build
+    from ..tuning.records.compilation import build
 
     if form == "tir":
         return str(schedule.mod.script()).rstrip()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..machine.process import require_sound_tvm
-from ..tuning.worker import WorkerGroup, start_workers
+from ..tuning.processes.worker import WorkerGroup, start_workers
 from .arguments import (
     is_model,
     model_at,
@@ -37,8 +37,8 @@ from .tune_tables import print_plan, print_results, print_tasks, warn
 if TYPE_CHECKING:
     from ..integrate.extraction import ModelWorkload
     from ..kernels.operator import Workload
-    from ..tuning.events import TuneResult
-    from ..tuning.measurement import Timing
+    from ..tuning.measuring.measurement import Timing
+    from ..tuning.reporting.events import TuneResult
 
 Find = Callable[[], tuple[list["Workload"], list[float] | None]]
 """Finds what is to be tuned, and how often a model calls each."""
@@ -128,9 +128,9 @@ def tune(
 
 def _search(find: Find, database_path: str, progress: str, options: dict[str, Any]) -> list[TuneResult]:
     """Open the database before anything is read or measured; warn; search."""
-    from ..tuning.database import Database
-    from ..tuning.plan import plan
-    from ..tuning.progress import progress_named
+    from ..tuning.planning.plan import plan
+    from ..tuning.records.database import Database
+    from ..tuning.reporting.progress import progress_named
     from ..tuning.tuner import tune as search
 
     with Database(database_path) as database:
@@ -143,7 +143,7 @@ def _search(find: Find, database_path: str, progress: str, options: dict[str, An
 
 
 def _dry_run(find: Find, database_path: str, options: dict[str, Any], as_json: bool) -> None:
-    from ..tuning.plan import plan
+    from ..tuning.planning.plan import plan
 
     workloads, weights = find()
     print_plan(plan(workloads, weights=weights, database=database_path, **options), as_json)
@@ -159,7 +159,7 @@ def _let_through(verbose: bool) -> None:
 
 def _timing(options: dict[str, Any]) -> Timing:
     """Take out of the options how a candidate is timed."""
-    from ..tuning.measurement import Timing
+    from ..tuning.measuring.measurement import Timing
 
     given = {name: options.pop(name) for name in TIMING}
     return Timing(budget_s=given.pop("trial_budget_ms") / 1000, **given)

@@ -10,8 +10,8 @@ from .output import Column, milliseconds, percent, print_notice, print_rows, rat
 if TYPE_CHECKING:
     from ..integrate.extraction import ModelWorkload
     from ..kernels.operator import Workload
-    from ..tuning.events import TuneResult
-    from ..tuning.plan import TuningPlan, WorkloadPlan
+    from ..tuning.planning.plan import TuningPlan, WorkloadPlan
+    from ..tuning.reporting.events import TuneResult
 
 _TASK_COLUMNS = [
     Column("task", "task"),
@@ -71,7 +71,7 @@ def warn(planned: TuningPlan) -> None:
 
 def print_plan(planned: TuningPlan, as_json: bool) -> None:
     """Print what would be done with each workload, then what that comes to and what it is known from."""
-    from ..tuning.wording import clock
+    from ..tuning.reporting.wording import clock
 
     rows = [_plan_row(each) for each in planned.workloads]
     print_rows(rows, _PLAN_COLUMNS, as_json)

@@ -16,9 +16,9 @@ import tunesmith as ts
 from tunesmith.machine.arrays import aligned_copy, as_tensor
 from tunesmith.machine.facts import facts
 from tunesmith.schedules.space import Constraint, KnobSpace
-from tunesmith.tuning.compilation import build
-from tunesmith.tuning.measurement import Timing, measure
-from tunesmith.tuning.verification import inputs_for
+from tunesmith.tuning.measuring.measurement import Timing, measure
+from tunesmith.tuning.measuring.verification import inputs_for
+from tunesmith.tuning.records.compilation import build
 from tvm import s_tir
 
 

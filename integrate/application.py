@@ -13,8 +13,8 @@ from .. import schedules
 from ..kernels.operator import Workload
 from ..machine.target import target_text
 from ..schedules.transforms import keep_separable_packing
-from ..tuning.compilation import last_line, scheduled_from_record
-from ..tuning.database import Database
+from ..tuning.records.compilation import last_line, scheduled_from_record
+from ..tuning.records.database import Database
 from .constants import FoldConstants
 from .functions import as_workload, is_workload, prim_funcs
 

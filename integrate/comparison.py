@@ -11,7 +11,7 @@ import numpy as np
 
 from ..machine.errors import InputError
 from ..machine.target import as_target
-from ..tuning.verdict import compare
+from ..tuning.measuring.verdict import compare
 from .application import FALLBACK, Choice
 from .functions import prim_funcs
 from .model import Model

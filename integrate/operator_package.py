@@ -7,8 +7,8 @@ from typing import Any
 
 from ..kernels.operator import ArgSpec, Workload
 from ..machine.target import as_target
-from ..tuning.database import Database
-from ..tuning.library import called_once
+from ..tuning.measuring.library import called_once
+from ..tuning.records.database import Database
 from .application import apply_records, require_records
 from .model import Model
 from .package import Package, build_package

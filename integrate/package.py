@@ -19,9 +19,9 @@ from ..machine.arrays import as_numpy, as_tensor
 from ..machine.errors import InputError, unknown_name
 from ..machine.process import TVM_VERSION
 from ..machine.target import as_target, target_text
-from ..tuning.database import Database
-from ..tuning.measurement import Timing, measure
-from ..tuning.verification import inputs_for
+from ..tuning.measuring.measurement import Timing, measure
+from ..tuning.measuring.verification import inputs_for
+from ..tuning.records.database import Database
 from .application import Choice, apply_records, pack_weights, require_records
 from .manifest import Manifest
 from .model import Model

@@ -104,7 +104,7 @@ class Rpc:
 def rpc(tmp_path_factory):
     """A tracker with two servers of key `pair` and one of key `single`."""
     pytest.importorskip("tornado", reason="a tracker needs the extra rpc")
-    from tunesmith.tuning.remote import known_servers
+    from tunesmith.tuning.remote.tracker import known_servers
 
     found = Rpc(tmp_path_factory.mktemp("rpc"))
     try:

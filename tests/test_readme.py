@@ -8,8 +8,8 @@ import click
 import pytest
 import tunesmith
 from tunesmith.cli.main import main
-from tunesmith.tuning.arithmetic import calls_of_trial
-from tunesmith.tuning.measurement import Timing
+from tunesmith.tuning.measuring.arithmetic import calls_of_trial
+from tunesmith.tuning.measuring.measurement import Timing
 
 ROOT = Path(tunesmith.__file__).parent
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}

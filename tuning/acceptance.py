@@ -10,18 +10,18 @@ from math import inf
 from ..kernels import OPERATORS
 from ..kernels.operator import Workload
 from ..machine.target import host_target, target_text
-from .candidate import Candidate
-from .cases import prepare_cases
-from .compatibility import target_key
-from .compilation import SKETCH
-from .database import Database
-from .measurement import Timing
-from .meta_files import IMPORTED
-from .pipeline import Conditions, Trial
-from .record import Record
+from .measuring.cases import prepare_cases
+from .measuring.measurement import Timing
+from .records.candidate import Candidate
+from .records.compatibility import target_key
+from .records.compilation import SKETCH
+from .records.database import Database
+from .records.meta_files import IMPORTED
+from .records.record import Record
+from .records.vetting import read_program
+from .running.pipeline import Conditions, Trial
+from .running.workbench import Workbench
 from .trial import TrialOrigin
-from .vetting import read_program
-from .workbench import Workbench
 
 
 def verify_imported(database: Database, timing: Timing | None = None, timeout: float = 10.0) -> list[Record]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from .cases import Cases
-from .database import Database
-from .measurement import Timing
-from .record import Record, Status
-from .workbench import Workbench
+from .measuring.cases import Cases
+from .measuring.measurement import Timing
+from .records.database import Database
+from .records.record import Record, Status
+from .running.workbench import Workbench
 
 _ROUNDS = 9
 FINALISTS = 3

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from .candidate import Candidate
 from .confirmation import trial_seconds
-from .database import Database
-from .record import Record, Status
+from .records.candidate import Candidate
+from .records.database import Database
+from .records.record import Record, Status
 from .search import Search
 
 

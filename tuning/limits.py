@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..machine.errors import InputError
-from .arithmetic import seconds_of_trial
-from .measurement import Timing
+from .measuring.arithmetic import seconds_of_trial
+from .measuring.measurement import Timing
 
 # A call of no length: what is left of a trial's time is what its settings demand.
 _INSTANT_S = 1e-9

@@ -11,8 +11,8 @@ from .. import schedules as schedule_table
 from ..kernels.operator import Workload
 from ..machine.target import as_target, target_text
 from ..schedules.rule import ScheduleRule
-from .cases import prepare_cases
-from .workbench import Workbench
+from .measuring.cases import prepare_cases
+from .running.workbench import Workbench
 
 UNSCHEDULED = "unscheduled"
 

@@ -11,10 +11,10 @@ from ..machine.errors import InputError, unknown_name
 from ..machine.target import target_text
 from ..schedules.rule import ScheduleRule
 from ..schedules.space import KnobSpace
-from .candidate import Candidate, knob_candidate, knob_key
-from .compilation import SKETCH
-from .cost_model import KNOB_MODEL_SUFFIX, load
-from .record import Record
+from .learning.cost_model import KNOB_MODEL_SUFFIX, load
+from .records.candidate import Candidate, knob_candidate, knob_key
+from .records.compilation import SKETCH
+from .records.record import Record
 from .strategies import (
     ALIASES,
     COST_MODELS,

@@ -20,23 +20,23 @@ from ..kernels.operator import Workload
 from ..machine.peaks import measured_peaks
 from ..machine.target import target_text
 from .budget import Standing
-from .candidate import Candidate
-from .cases import Cases, prepare_cases
 from .confirmation import FINALISTS, confirm
-from .database import Database
-from .device import Device
-from .events import Progress, Started, TrialEnded, TuneResult, quiet
-from .experience import experiences
+from .learning.experience import experiences
 from .ledger import Ledger
-from .measurement import Timing
-from .pace import Pace
-from .pipeline import Conditions, Pipeline, Trial
-from .record import Record
-from .runner import device_lock
+from .measuring.cases import Cases, prepare_cases
+from .measuring.measurement import Timing
+from .records.candidate import Candidate
+from .records.database import Database
+from .records.record import Record
+from .reporting.events import Progress, Started, TrialEnded, TuneResult, quiet
+from .reporting.pace import Pace
+from .running.device import Device
+from .running.pipeline import Conditions, Pipeline, Trial
+from .running.runner import device_lock
+from .running.workbench import Workbench
 from .search import Search, make_strategy
 from .strategies.strategy import AHEAD, Experience, LearnsFromOthers
 from .trial import TrialOrigin
-from .workbench import Workbench
 
 # A workload of whose trials not one was right after so many is given up: its time is others' time.
 DEAD_END_TRIALS = 32

@@ -9,10 +9,10 @@ from importlib.metadata import version
 
 from .. import __version__
 from ..kernels.operator import Workload
-from .device import Device
-from .measurement import Timing
-from .pipeline import Trial
-from .record import Record
+from .measuring.measurement import Timing
+from .records.record import Record
+from .running.device import Device
+from .running.pipeline import Trial
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,18 @@ from ..machine.interrupts import uninterrupted
 from ..machine.target import as_target
 from ..schedules.rule import ScheduleRule
 from .budget import TURN, next_turn
-from .database import Database
-from .device import this_machine
-from .events import Progress, TuneResult
 from .limits import check_limits
-from .measurement import Timing
-from .pace import Pace
-from .progress import progress_named
-from .remote import Remote
+from .measuring.measurement import Timing
+from .processes.worker import WorkerGroup
+from .records.database import Database
+from .remote.tracker import Remote
+from .reporting.events import Progress, TuneResult
+from .reporting.pace import Pace
+from .reporting.progress import progress_named
+from .running.device import this_machine
+from .running.workbench import Workbench
 from .search import search_for, strategy_name
 from .session import Options, Session
-from .workbench import Workbench
-from .worker import WorkerGroup
 
 TRIALS = 64
 """Trials of one workload where nothing is said."""

@@ -12,7 +12,7 @@ from ..output import Column, milliseconds, percent, print_rows, rate
 from .rows import record_row, without_programs, workload_of
 
 if TYPE_CHECKING:
-    from ...tuning.record import Record
+    from ...tuning.records.record import Record
 
 _COLUMNS = [
     Column("operator", "operator"),
@@ -38,8 +38,8 @@ def best_records(operator: str | None, database_path: str, as_json: bool) -> int
 
     Exit status 1 if there is none.
     """
-    from ...tuning.compatibility import target_key
-    from ...tuning.database import Database
+    from ...tuning.records.compatibility import target_key
+    from ...tuning.records.database import Database
 
     with Database(database_path, create=False) as database:
         trials = Counter((r.workload_hash, target_key(r.target)) for r in database.records())

@@ -21,8 +21,8 @@ def check_database(deep: bool, database_path: str, as_json: bool) -> int:
 
     Exit status 1 if something is wrong.
     """
-    from ...tuning.database import Database
-    from ...tuning.integrity import check
+    from ...tuning.records.database import Database
+    from ...tuning.records.integrity import check
 
     with Database(database_path, create=False) as database:
         problems = check(database, deep)

@@ -14,7 +14,7 @@ from .rows import workload_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ...tuning.explanation import Explanation
+    from ...tuning.reporting.explanation import Explanation
 
 
 @click.command("explain", cls=TvmCommand, examples=["db explain 3f2a"])
@@ -27,8 +27,8 @@ def explain_record(record_id: str, database_path: str, as_json: bool) -> None:
     What was computed, the loops before and after, the knobs, each step of the schedule, what was built and
     run, how often, and with which result.
     """
-    from ...tuning.database import Database
-    from ...tuning.explanation import explain
+    from ...tuning.records.database import Database
+    from ...tuning.reporting.explanation import explain
 
     with Database(database_path, create=False) as database:
         record = database.get(record_id)

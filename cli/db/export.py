@@ -7,7 +7,7 @@ import click
 from ..options import TvmCommand, common_options, database_option
 from ..output import Column, print_rows
 
-# As in tuning/exchange.py, whose import takes TVM's time: a test compares them.
+# As in tuning/records/exchange.py, whose import takes TVM's time: a test compares them.
 FORMATS = ("jsonl", "meta-schedule")
 
 
@@ -40,8 +40,8 @@ def export_command(
 
     Exit status 1 if there is none to write.
     """
-    from ...tuning.database import Database
-    from ...tuning.exchange import export_records
+    from ...tuning.records.database import Database
+    from ...tuning.records.exchange import export_records
 
     with Database(database_path, create=False) as database:
         count = export_records(database, path, format, target, best, overwrite)

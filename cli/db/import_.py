@@ -12,7 +12,7 @@ from ..output import print_notice
 from .sources import print_merged, require_files
 
 if TYPE_CHECKING:
-    from ...tuning.database import Database
+    from ...tuning.records.database import Database
 
 
 @click.command("import", cls=TvmCommand, examples=["db import records.jsonl", "db import tuning_logs"])
@@ -40,8 +40,8 @@ def import_command(
     files hold is run without --verify. What MetaSchedule measured was never verified, and is not applied
     until it is. Exit status 1 if something was left out.
     """
-    from ...tuning.database import Database
-    from ...tuning.exchange import import_records
+    from ...tuning.records.database import Database
+    from ...tuning.records.exchange import import_records
 
     if target is not None and any_target:
         raise InputError(f"--any-target takes all, and --target {target} one; give one of them")

@@ -30,7 +30,7 @@ _COLUMNS = [
 @common_options
 def list_records(operator: str | None, status: str | None, database_path: str, as_json: bool) -> None:
     """List the records, oldest first."""
-    from ...tuning.database import Database
+    from ...tuning.records.database import Database
 
     with Database(database_path, create=False) as database:
         records = database.records()

@@ -18,8 +18,8 @@ def merge_databases(files: tuple[str, ...], database_path: str, as_json: bool) -
     Records that are there already are not added again; those of other machines are kept as such. Exit
     status 1 if something was left out.
     """
-    from ...tuning.database import Database
-    from ...tuning.merging import merge
+    from ...tuning.records.database import Database
+    from ...tuning.records.merging import merge
 
     require_files(files)
     with Database(database_path) as into:

@@ -13,8 +13,8 @@ from ..options import TvmCommand, common_options, database_option
 from ..output import Column, percent, print_rows
 
 if TYPE_CHECKING:
-    from ...tuning.model_report import ModelReport
-    from ...tuning.record import Record
+    from ...tuning.learning.model_report import ModelReport
+    from ...tuning.records.record import Record
 
 _SHOWN_FEATURES = 10
 
@@ -69,8 +69,8 @@ def cost_model(
     chance. Exit status 1 if there are no trials of knobs.
     """
     from ...machine.errors import InputError
-    from ...tuning.database import Database
-    from ...tuning.model_report import report
+    from ...tuning.learning.model_report import report
+    from ...tuning.records.database import Database
 
     with Database(database_path, create=False) as database:
         spaces = _spaces(database.records(space=space), operator)
@@ -104,8 +104,8 @@ def _spaces(records: list[Record], operator: str | None) -> list[list[Record]]:
 
 def _save(spaces: list[list[Record]], loss: str, seed: int, path: Path) -> None:
     from ...machine.errors import InputError
-    from ...tuning.cost_model import fit
-    from ...tuning.experience import as_experiences
+    from ...tuning.learning.cost_model import fit
+    from ...tuning.learning.experience import as_experiences
 
     if len(spaces) != 1:
         raise InputError(

@@ -64,8 +64,8 @@ def prune_records(
 
     Confirmed records stay unless they are named. What was removed may be tried again by a later tuning.
     """
-    from ...tuning.database import Database
-    from ...tuning.pruning import prune
+    from ...tuning.records.database import Database
+    from ...tuning.records.pruning import prune
 
     narrowed = keep is not None or statuses or operator is not None or older_than is not None
     if records and narrowed:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...kernels.operator import Workload
-    from ...tuning.record import Record
+    from ...tuning.records.record import Record
 
-# As in tuning/record.py, whose import takes TVM's time: a test compares them.
+# As in tuning/records/record.py, whose import takes TVM's time: a test compares them.
 STATUSES = (
     "ok",
     "wrong_result",
@@ -42,6 +42,6 @@ def without_programs(row: dict[str, Any]) -> dict[str, Any]:
 def workload_of(workload_ir: str) -> Workload:
     """Return the workload of a record: its function, and what one call costs."""
     from ...integrate.functions import as_workload
-    from ...tuning.vetting import read_program
+    from ...tuning.records.vetting import read_program
 
     return as_workload("main", read_program(workload_ir))

@@ -11,7 +11,7 @@ from ..output import Column, print_rows
 from .rows import record_row, without_programs
 
 if TYPE_CHECKING:
-    from ...tuning.record import Record
+    from ...tuning.records.record import Record
 
 
 @click.command("show", cls=TvmCommand, examples=["db show 3f2a --as tir"])
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @common_options
 def show_record(record_id: str, form: str, database_path: str, as_json: bool) -> None:
     """Print one record, by its id or the beginning of it."""
-    from ...tuning.database import Database
+    from ...tuning.records.database import Database
 
     with Database(database_path, create=False) as database:
         record = database.get(record_id)
@@ -50,8 +50,8 @@ def show_record(record_id: str, form: str, database_path: str, as_json: bool) ->
 def _schedule_text(record: Record, form: str) -> str:
     """Make the record's schedule again and write it."""
     from ...machine.target import as_target
-    from ...tuning.compilation import scheduled_from_record
-    from ...tuning.vetting import read_program
+    from ...tuning.records.compilation import scheduled_from_record
+    from ...tuning.records.vetting import read_program
 
     func = read_program(record.workload_ir)
     schedule = scheduled_from_record(record, func, as_target(record.target))

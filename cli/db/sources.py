@@ -11,7 +11,7 @@ from ...machine.errors import InputError
 from ..output import Column, print_notice, print_rows
 
 if TYPE_CHECKING:
-    from ...tuning.merging import Merged
+    from ...tuning.records.merging import Merged
 
 
 def require_files(paths: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from .rows import GOAL, WORKLOAD, YARDSTICK, print_study, say_if_busy, shape_of
 
 if TYPE_CHECKING:
     from ...kernels.operator import Workload
-    from ...tuning.record import Record
+    from ...tuning.records.record import Record
 
 _COLUMNS = [
     *WORKLOAD,
@@ -54,7 +54,7 @@ def study_noise(
     as_json: bool,
 ) -> int:
     """Measure one schedule in fresh processes: the best of a database, or the default, or one record."""
-    from ...tuning.database import Database
+    from ...tuning.records.database import Database
     from ...tuning.study.noise import study_noise as measure
 
     if record_id is not None and shape is not None:

@@ -70,7 +70,7 @@ def study_strategies(
 
     Points are measured live, once, and looked up when they are asked for again.
     """
-    from ...tuning.database import Database
+    from ...tuning.records.database import Database
     from ...tuning.study.strategies import study_strategies as measure
 
     if operator == "matmul" and shape is None:

@@ -29,7 +29,7 @@ def _default(choice: TileChoice) -> dict[str, int]:
     """Choose a tile without a search: a divisor of the output line, with no more rows than L1 has ways.
 
     Where none divides it, tiles share the line evenly and the last one is cut short under a condition.
-    Measured by ``tuning.measurement.measure`` on 2 threads of a Zen 5 (48 KiB of L1 in 12 ways), 64 to 256
+    Measured by ``measuring.measurement.measure`` on 2 threads of a Zen 5 (48 KiB of L1 in 12 ways), 64 to 256
     channels 1x1 at 56x56, blocks of 8 lines: 434 to 463 GFLOP/s with 8 rows, 403 to 442 with 14, though 14
     fill the registers better; the gap grows when other processes use the caches.
     """

@@ -30,7 +30,7 @@ ROW_STREAMS = 8
 _LEAST_PARALLEL_SUMS = 1 << 17
 
 # Data, results and other processes want their part of a thread's share of L3. Measured by
-# tuning.measurement.measure on 2 threads of a Zen 5 with 32 MiB, matmul 2048^3: 463 to 473 GFLOP/s with 1 to
+# measuring.measurement.measure on 2 threads of a Zen 5 with 32 MiB, matmul 2048^3: 463 to 473 GFLOP/s with 1 to
 # 4 MiB of panels in a block, 456 with 8 MiB; in noisier minutes 470 and 433.
 _SHARERS_OF_L3 = 16
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import tunesmith as ts
 from tunesmith.cli.db.rows import STATUSES
-from tunesmith.tuning.record import Status
+from tunesmith.tuning.records.record import Status
 
 
 def test_the_statuses_are_those_of_records():

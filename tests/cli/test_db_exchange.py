@@ -10,7 +10,7 @@ import pytest
 import tunesmith as ts
 from tunesmith.cli.db.export import FORMATS
 from tunesmith.machine.target import target_text
-from tunesmith.tuning import exchange
+from tunesmith.tuning.records import exchange
 
 BEST, FAILED = "f57be17b9ed9", "e39bc670a622"
 

@@ -2,8 +2,8 @@ import dataclasses
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning import cost_model
-from tunesmith.tuning.record import Record, Status
+from tunesmith.tuning.learning import cost_model
+from tunesmith.tuning.records.record import Record, Status
 
 POINTS = [{"rows": r, "columns": c} for r in (1, 2, 4, 8) for c in (1, 2, 4, 8)]
 FIRST = Record(

@@ -2,9 +2,9 @@ import socket
 
 import pytest
 from tunesmith.machine.diagnosis import Check, diagnose
-from tunesmith.tuning import remote_diagnosis
-from tunesmith.tuning.record import Status
-from tunesmith.tuning.tasks import Ran
+from tunesmith.tuning.measuring.tasks import Ran
+from tunesmith.tuning.records.record import Status
+from tunesmith.tuning.remote import diagnosis as remote_diagnosis
 
 
 def test_doctor_prints_every_check_and_tunes(run):

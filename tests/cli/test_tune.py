@@ -10,7 +10,7 @@ import tunesmith as ts
 from tunesmith.cli.options import Duration
 from tunesmith.cli.tune import tune
 from tunesmith.cli.tune_options import TIMING, Share
-from tunesmith.tuning.progress import PROGRESS, ProgressBar
+from tunesmith.tuning.reporting.progress import PROGRESS, ProgressBar
 from tunesmith.tuning.strategies.sketch_context import WARNINGS
 from tunesmith.tuning.tuner import TRIALS
 

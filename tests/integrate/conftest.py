@@ -11,7 +11,7 @@ import tunesmith as ts
 import tvm
 from onnx import TensorProto, helper, numpy_helper
 from tunesmith.machine.target import target_text
-from tunesmith.tuning.record import Record, Status
+from tunesmith.tuning.records.record import Record, Status
 
 INPUT = (1, 3, 12, 12)
 

@@ -14,7 +14,7 @@ from tunesmith.integrate.extraction import extract_workload
 from tunesmith.integrate.functions import prim_func_calls, prim_funcs
 from tunesmith.schedules.rule import ScheduleRule
 from tunesmith.schedules.space import KnobSpace
-from tunesmith.tuning.record import Status
+from tunesmith.tuning.records.record import Status
 
 from .conftest import record_of, stack
 

@@ -12,8 +12,8 @@ import tvm
 from tunesmith.kernels.operator import ArgSpec
 from tunesmith.machine.arrays import aligned_copy, aligned_empty, as_tensor
 from tunesmith.machine.target import host_target
-from tunesmith.tuning.verdict import compare
-from tunesmith.tuning.verification import (
+from tunesmith.tuning.measuring.verdict import compare
+from tunesmith.tuning.measuring.verification import (
     expected_output,
     fill_untouched,
     inputs_for,

@@ -12,9 +12,9 @@ from tunesmith.machine.process import load_tensor_intrinsics
 from tunesmith.schedules import RULES, rules_for
 from tunesmith.schedules.cpu.general import schedule_general
 from tunesmith.schedules.cpu.register_tile import register_tile
-from tunesmith.tuning.compilation import replay_trace, trace_text
-from tunesmith.tuning.verdict import compare
-from tunesmith.tuning.verification import expected_output, inputs_for, workload_tolerance
+from tunesmith.tuning.measuring.verdict import compare
+from tunesmith.tuning.measuring.verification import expected_output, inputs_for, workload_tolerance
+from tunesmith.tuning.records.compilation import replay_trace, trace_text
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule, Trace, dlight
 from tvm.s_tir import meta_schedule as ms

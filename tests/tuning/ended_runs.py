@@ -25,8 +25,9 @@ import xgboost  # noqa: F401
 from tunesmith.machine.facts import machine_fingerprint
 from tunesmith.machine.process import usable_cpus
 from tunesmith.machine.target import host_target
-from tunesmith.tuning import tuner, worker_process
-from tunesmith.tuning.events import TrialEnded
+from tunesmith.tuning import tuner
+from tunesmith.tuning.processes import worker_process
+from tunesmith.tuning.reporting.events import TrialEnded
 
 STRATEGIES = ("random", "xgb", "genetic")
 TRIALS = 4

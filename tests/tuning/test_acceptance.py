@@ -4,7 +4,7 @@ import pytest
 import tunesmith as ts
 from tunesmith.machine.target import target_text
 from tunesmith.tuning.acceptance import verify_imported
-from tunesmith.tuning.measurement import Timing
+from tunesmith.tuning.measuring.measurement import Timing
 
 SKETCH, UNFIT = "6f42597b7a8b", '[[["GetSBlock", [], ["none", "main"], ["b0"]]], []]'
 

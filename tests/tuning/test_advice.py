@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.advice import Asked, advice
-from tunesmith.tuning.estimate import Estimate
-from tunesmith.tuning.measurement import Timing
-from tunesmith.tuning.plan import WorkloadPlan
+from tunesmith.tuning.measuring.measurement import Timing
+from tunesmith.tuning.planning.advice import Asked, advice
+from tunesmith.tuning.planning.estimate import Estimate
+from tunesmith.tuning.planning.plan import WorkloadPlan
 
 RELU = ts.workload("relu", m=8, n=8)
 PLAN = WorkloadPlan(

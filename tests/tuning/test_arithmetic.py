@@ -1,8 +1,8 @@
 import pytest
-from tunesmith.tuning import measurement
-from tunesmith.tuning.arithmetic import calls_of_trial, seconds_of_trial
-from tunesmith.tuning.cases import check_runs
-from tunesmith.tuning.measurement import Timing, measure
+from tunesmith.tuning.measuring import measurement
+from tunesmith.tuning.measuring.arithmetic import calls_of_trial, seconds_of_trial
+from tunesmith.tuning.measuring.cases import check_runs
+from tunesmith.tuning.measuring.measurement import Timing, measure
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@ import builtins
 import numpy as np
 import pytest
 import tunesmith as ts
-from tunesmith.tuning import bench_tasks
-from tunesmith.tuning.baselines import LIBRARIES, Unavailable, variants
-from tunesmith.tuning.bench_tasks import TurnJob, time_prepared
-from tunesmith.tuning.verdict import compare
-from tunesmith.tuning.verification import inputs_for, workload_tolerance
+from tunesmith.tuning.benchmark import bench_tasks
+from tunesmith.tuning.benchmark.baselines import LIBRARIES, Unavailable, variants
+from tunesmith.tuning.benchmark.bench_tasks import TurnJob, time_prepared
+from tunesmith.tuning.measuring.verdict import compare
+from tunesmith.tuning.measuring.verification import inputs_for, workload_tolerance
 
 CONV = {"n": 2, "h": 9, "w": 8, "ci": 4, "co": 6, "kh": 3, "kw": 2, "stride": 2, "padding": 1, "dilation": 1}
 WORKLOADS = [

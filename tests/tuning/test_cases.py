@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import Workload
-from tunesmith.tuning import cases as cases_file
-from tunesmith.tuning.cases import CASES, LoadedCase, check_runs, prepare_cases
-from tunesmith.tuning.guards import GuardedArray
-from tunesmith.tuning.verification import index_limits, inputs_for
+from tunesmith.tuning.measuring import cases as cases_file
+from tunesmith.tuning.measuring.cases import CASES, LoadedCase, check_runs, prepare_cases
+from tunesmith.tuning.measuring.guards import GuardedArray
+from tunesmith.tuning.measuring.verification import index_limits, inputs_for
 from tvm import rpc, te
 
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int64", "bool"]

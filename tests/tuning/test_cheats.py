@@ -9,8 +9,8 @@ import tunesmith as ts
 import tvm
 from tunesmith.schedules.rule import ScheduleRule
 from tunesmith.schedules.space import KnobSpace
-from tunesmith.tuning import cases as cases_file
-from tunesmith.tuning.cases import CASES, LoadedCase, prepare_cases
+from tunesmith.tuning.measuring import cases as cases_file
+from tunesmith.tuning.measuring.cases import CASES, LoadedCase, prepare_cases
 from tvm import s_tir
 from tvm.script import tirx as T
 

@@ -4,8 +4,8 @@ import json
 import pytest
 import tunesmith as ts
 from tunesmith.machine.target import as_target, target_text
-from tunesmith.tuning.compatibility import target_key
-from tunesmith.tuning.compilation import best_schedule
+from tunesmith.tuning.records.compatibility import target_key
+from tunesmith.tuning.records.compilation import best_schedule
 
 BEST = "f57be17b9ed9"
 ZEN = {

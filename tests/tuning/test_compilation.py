@@ -6,8 +6,8 @@ import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.machine.target import host_target, target_text
-from tunesmith.tuning.compilation import replay_trace, scheduled_from_record
-from tunesmith.tuning.progress import quiet
+from tunesmith.tuning.records.compilation import replay_trace, scheduled_from_record
+from tunesmith.tuning.reporting.progress import quiet
 from tvm.s_tir import meta_schedule as ms
 from tvm_ffi import structural_equal
 

@@ -4,9 +4,9 @@ import json
 import numpy as np
 import pytest
 from tunesmith.machine.errors import InputError
-from tunesmith.tuning import cost_model
-from tunesmith.tuning.model_report import report
-from tunesmith.tuning.record import Record, Status
+from tunesmith.tuning.learning import cost_model
+from tunesmith.tuning.learning.model_report import report
+from tunesmith.tuning.records.record import Record, Status
 from tunesmith.tuning.strategies.strategy import Experience
 
 POINTS = [{"rows": r, "columns": c, "fixed": 1} for r in (1, 2, 4, 8, 16, 32) for c in (1, 2, 4, 8, 16, 32)]

@@ -3,9 +3,9 @@ import sqlite3
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.database_file import APPLICATION_ID
-from tunesmith.tuning.migrations import SCHEMA_VERSION
-from tunesmith.tuning.record import Record, Status
+from tunesmith.tuning.records.database_file import APPLICATION_ID
+from tunesmith.tuning.records.migrations import SCHEMA_VERSION
+from tunesmith.tuning.records.record import Record, Status
 
 FIRST = Record(
     id="aaa1",

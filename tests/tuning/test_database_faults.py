@@ -8,14 +8,14 @@ import threading
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.database_file import WAIT_S
+from tunesmith.tuning.records.database_file import WAIT_S
 
 KILLS = 20
 # Adds records until it has added `count`, and says so after each. `shared` keys are the same in all writers.
 WRITER = """
 import dataclasses, resource, signal, sys
-from tunesmith.tuning import migrations
-from tunesmith.tuning.database import Database
+from tunesmith.tuning.records import migrations
+from tunesmith.tuning.records.database import Database
 
 path, name, count, shared, limit = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
 if limit:
@@ -31,8 +31,8 @@ with Database(path) as database:
 # Opens a database whose migration is cut short after the first statements of its last step.
 MIGRATOR = """
 import os, signal, sys
-from tunesmith.tuning import migrations
-from tunesmith.tuning.database import Database
+from tunesmith.tuning.records import migrations
+from tunesmith.tuning.records.database import Database
 
 def dies(connection):
     migrations._version_2(connection)
@@ -73,7 +73,7 @@ def test_four_writers_of_the_same_candidates_agree_on_their_records(frozen):
 
 
 def test_processes_that_meet_at_an_old_or_a_new_file_all_open_it(frozen, tmp_path):
-    code = "import sys; from tunesmith.tuning.database import Database; Database(sys.argv[1]).close()"
+    code = "import sys; from tunesmith.tuning.records.database import Database; Database(sys.argv[1]).close()"
     for path in (frozen, tmp_path / "new.db"):
         openers = [writer(path, "", 0, code=code) for _ in range(4)]
         assert [opener.wait() for opener in openers] == [0] * 4
@@ -195,6 +195,6 @@ def test_a_writer_waits_for_another_one(frozen):
 
 def test_a_database_needs_no_tvm():
     """Writers and readers that are many start at once."""
-    code = "import sys, tunesmith.tuning.database; print('tvm' in sys.modules)"
+    code = "import sys, tunesmith.tuning.records.database; print('tvm' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

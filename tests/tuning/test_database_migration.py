@@ -6,9 +6,9 @@ import sys
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning import migrations
-from tunesmith.tuning.candidate import knob_key
-from tunesmith.tuning.record import Status
+from tunesmith.tuning.records import migrations
+from tunesmith.tuning.records.candidate import knob_key
+from tunesmith.tuning.records.record import Status
 
 BEST = "f57be17b9ed9"
 
@@ -71,7 +71,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(frozen, monkeypatch):
 
     content = frozen.read_bytes()
     monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, fails))
-    monkeypatch.setattr("tunesmith.tuning.database_file.SCHEMA_VERSION", 3)
+    monkeypatch.setattr("tunesmith.tuning.records.database_file.SCHEMA_VERSION", 3)
     with pytest.raises(ts.InputError, match=r"from database version 1 to 3 and was left as it is: .*nowhere"):
         ts.Database(frozen)
     assert frozen.read_bytes() == content
@@ -121,7 +121,7 @@ def test_a_file_in_a_folder_where_nobody_may_write_is_read(frozen):
     path = frozen.rename(folder / "frozen.db")
     path.chmod(0o444)
     folder.chmod(0o555)
-    opened = "from tunesmith.tuning.database import Database; database = Database(sys.argv[1])"
+    opened = "from tunesmith.tuning.records.database import Database; database = Database(sys.argv[1])"
     code = f"import sys; {opened}; print(len(database.records()))"
     try:
         done = subprocess.run(

@@ -5,8 +5,8 @@ import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.machine.target import as_target
-from tunesmith.tuning.exchange import export_records, import_records
-from tunesmith.tuning.meta_files import RECORDS, WORKLOADS
+from tunesmith.tuning.records.exchange import export_records, import_records
+from tunesmith.tuning.records.meta_files import RECORDS, WORKLOADS
 from tvm.s_tir import meta_schedule as ms
 
 BEST, SKETCH = "f57be17b9ed9", "6f42597b7a8b"

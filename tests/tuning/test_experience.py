@@ -6,8 +6,8 @@ from itertools import count
 import pytest
 import tunesmith as ts
 from tunesmith.machine.target import host_target, target_text
-from tunesmith.tuning.experience import experiences
-from tunesmith.tuning.record import Record, Status
+from tunesmith.tuning.learning.experience import experiences
+from tunesmith.tuning.records.record import Record, Status
 
 IDS = count()
 

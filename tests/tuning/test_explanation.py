@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.explanation import explain
+from tunesmith.tuning.reporting.explanation import explain
 
 KNOBS, SKETCH, FAILED = "f57be17b9ed9", "6f42597b7a8b", "e39bc670a622"
 

@@ -24,9 +24,9 @@ from tunesmith.machine.temporary import new_folder
 from tunesmith.schedules.rule import ScheduleRule
 from tunesmith.schedules.space import Knob, KnobSpace
 from tunesmith.tuning import trial as trial_module
-from tunesmith.tuning.compilation import trace_text
-from tunesmith.tuning.events import TrialEnded, quiet
-from tunesmith.tuning.runner import device_lock
+from tunesmith.tuning.records.compilation import trace_text
+from tunesmith.tuning.reporting.events import TrialEnded, quiet
+from tunesmith.tuning.running.runner import device_lock
 from tunesmith.tuning.strategies import AHEAD
 from tvm import s_tir
 from tvm.script import tirx as T
@@ -321,7 +321,7 @@ def test_full_temporary_folder_ends_in_one_line(database):
 
 def test_builder_says_when_the_disk_is_full(small, tiles, monkeypatch, database):
     usage = type("Usage", (), {"free": 0})
-    monkeypatch.setattr("tunesmith.tuning.builder.shutil.disk_usage", lambda folder: usage)
+    monkeypatch.setattr("tunesmith.tuning.running.builder.shutil.disk_usage", lambda folder: usage)
     rule = Faulty(
         "faulty", "a rule of a test", tile, lambda f, t: KnobSpace((Knob("step", (3,), ""),), (), {"step": 3})
     )

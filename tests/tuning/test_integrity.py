@@ -2,7 +2,7 @@ import sqlite3
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.integrity import check
+from tunesmith.tuning.records.integrity import check
 
 BEST = "f57be17b9ed9"
 HASH = "c17b2439103d14df"

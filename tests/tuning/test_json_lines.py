@@ -3,8 +3,8 @@ from dataclasses import fields
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.json_lines import _KINDS, record_of_line, write_lines
-from tunesmith.tuning.record import Record
+from tunesmith.tuning.records.json_lines import _KINDS, record_of_line, write_lines
+from tunesmith.tuning.records.record import Record
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 import numpy as np
-from tunesmith.tuning.knob_features import KnobFeatures, dimensions, open_knobs
+from tunesmith.tuning.learning.knob_features import KnobFeatures, dimensions, open_knobs
 
 POINTS = [{"a": 1, "b": 4, "fixed": 3, "c": 0}, {"a": 8, "b": 2, "fixed": 3, "c": 1}]
 

@@ -6,9 +6,9 @@ from itertools import count
 import pytest
 import tunesmith as ts
 from tunesmith.machine.target import host_target, target_text
-from tunesmith.tuning.candidate import knob_candidate, knob_key
 from tunesmith.tuning.ledger import Ledger
-from tunesmith.tuning.record import Record, Status
+from tunesmith.tuning.records.candidate import knob_candidate, knob_key
+from tunesmith.tuning.records.record import Record, Status
 from tunesmith.tuning.search import search_for
 
 INF = float("inf")

@@ -12,7 +12,7 @@ from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.arrays import as_tensor
 from tunesmith.schedules import apply_default
 from tunesmith.schedules.transforms import PACKING_MARK
-from tunesmith.tuning.library import LoadedKernel, export_kernel
+from tunesmith.tuning.measuring.library import LoadedKernel, export_kernel
 from tvm import s_tir
 
 SHAPES = {

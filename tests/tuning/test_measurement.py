@@ -3,8 +3,15 @@ import random
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning import measurement
-from tunesmith.tuning.measurement import Timing, measure, measure_in_turns, noise_of, quantiles, warm_seconds
+from tunesmith.tuning.measuring import measurement
+from tunesmith.tuning.measuring.measurement import (
+    Timing,
+    measure,
+    measure_in_turns,
+    noise_of,
+    quantiles,
+    warm_seconds,
+)
 
 
 class Machine:

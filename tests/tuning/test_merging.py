@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.merging import merge
+from tunesmith.tuning.records.merging import merge
 
 BEST = "f57be17b9ed9"
 

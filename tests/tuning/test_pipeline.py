@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning import pipeline as pipeline_module
-from tunesmith.tuning.candidate import knob_candidate
-from tunesmith.tuning.pipeline import Conditions, Pipeline, Trial
-from tunesmith.tuning.record import Status
-from tunesmith.tuning.runner import Runner
-from tunesmith.tuning.tasks import BuildJob, Built, Ran, parts_folder
+from tunesmith.tuning.measuring.tasks import BuildJob, Built, Ran, parts_folder
+from tunesmith.tuning.records.candidate import knob_candidate
+from tunesmith.tuning.records.record import Status
+from tunesmith.tuning.running import pipeline as pipeline_module
+from tunesmith.tuning.running.pipeline import Conditions, Pipeline, Trial
+from tunesmith.tuning.running.runner import Runner
 
 
 class Fake:

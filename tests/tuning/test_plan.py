@@ -7,14 +7,14 @@ import pytest
 import tunesmith as ts
 from tunesmith.machine.facts import machine_fingerprint
 from tunesmith.machine.target import as_target, host_target, target_text
-from tunesmith.tuning.arithmetic import seconds_of_trial
 from tunesmith.tuning.budget import TURN
-from tunesmith.tuning.device import Device
-from tunesmith.tuning.measurement import Timing
-from tunesmith.tuning.pace import recorded_seconds
-from tunesmith.tuning.plan import plan
-from tunesmith.tuning.record import Record, Status
-from tunesmith.tuning.remote import Remote
+from tunesmith.tuning.measuring.arithmetic import seconds_of_trial
+from tunesmith.tuning.measuring.measurement import Timing
+from tunesmith.tuning.planning.plan import plan
+from tunesmith.tuning.records.record import Record, Status
+from tunesmith.tuning.remote.tracker import Remote
+from tunesmith.tuning.reporting.pace import recorded_seconds
+from tunesmith.tuning.running.device import Device
 from tunesmith.tuning.tuner import TRIALS
 
 IDS = count()
@@ -137,7 +137,7 @@ def test_else_from_a_build_and_the_roofline(small, tiles, database):
 
 
 def test_nothing_is_built_where_no_estimate_is_wanted(small, tiles, tmp_path, monkeypatch):
-    monkeypatch.setattr("tunesmith.tuning.estimate.export_kernel", None)
+    monkeypatch.setattr("tunesmith.tuning.planning.estimate.export_kernel", None)
     found = plan(small, space=tiles, database=tmp_path / "t.db", estimate=False)
     assert found.seconds is None and found.workloads[0].estimate.trial_s is None
 
@@ -147,7 +147,7 @@ def test_of_a_device_without_trials_nothing_is_known(small, tiles, database, mon
         device = "rpc:board"
 
     far = Device("far", 4, host_target(), name="rpc:board")
-    monkeypatch.setattr("tunesmith.tuning.plan._device", lambda remote, timeout: far)
+    monkeypatch.setattr("tunesmith.tuning.planning.plan._device", lambda remote, timeout: far)
     add_trials(database, small, 6)
     found = plan(small, space=tiles, database=database, remote=Board())
     assert found.seconds is None and found.workloads[0].calls is None

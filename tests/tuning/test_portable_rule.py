@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.builder import portable_rule
+from tunesmith.tuning.running.builder import portable_rule
 
 SOURCE = """
 import tunesmith as ts

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.pace import Pace
-from tunesmith.tuning.progress import (
+from tunesmith.tuning.records.record import Record, Status
+from tunesmith.tuning.reporting.pace import Pace
+from tunesmith.tuning.reporting.progress import (
     PROGRESS,
     ProgressBar,
     ProgressLines,
@@ -15,8 +16,7 @@ from tunesmith.tuning.progress import (
     progress_named,
     quiet,
 )
-from tunesmith.tuning.record import Record, Status
-from tunesmith.tuning.wording import HINTS, best_line, clock, duration
+from tunesmith.tuning.reporting.wording import HINTS, best_line, clock, duration
 
 MATMUL = ts.workload("matmul", m=8, n=16, k=4)
 RELU = ts.workload("relu", m=64, n=256)

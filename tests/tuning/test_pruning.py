@@ -3,7 +3,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.pruning import prune
+from tunesmith.tuning.records.pruning import prune
 
 CONFIRMED, FASTEST, FAILED = "f57be17b9ed9", "6f42597b7a8b", "e39bc670a622"
 

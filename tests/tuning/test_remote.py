@@ -12,16 +12,16 @@ from multiprocessing.connection import wait
 import pytest
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import host_target, target_text
-from tunesmith.tuning import remote
-from tunesmith.tuning.cases import prepare_cases
-from tunesmith.tuning.library import export_kernel
-from tunesmith.tuning.measurement import Timing
-from tunesmith.tuning.record import Status
-from tunesmith.tuning.remote import DEFAULT_PORT, Remote, known_servers, parse_address
-from tunesmith.tuning.remote_runner import RemoteRunner
-from tunesmith.tuning.remote_tasks import Machine
-from tunesmith.tuning.tasks import CompareJob, RunJob
-from tunesmith.tuning.worker import WorkerGroup
+from tunesmith.tuning.measuring.cases import prepare_cases
+from tunesmith.tuning.measuring.library import export_kernel
+from tunesmith.tuning.measuring.measurement import Timing
+from tunesmith.tuning.measuring.tasks import CompareJob, RunJob
+from tunesmith.tuning.processes.worker import WorkerGroup
+from tunesmith.tuning.records.record import Status
+from tunesmith.tuning.remote import tracker as remote
+from tunesmith.tuning.remote.runner import RemoteRunner
+from tunesmith.tuning.remote.tasks import Machine
+from tunesmith.tuning.remote.tracker import DEFAULT_PORT, Remote, known_servers, parse_address
 
 from .conftest import FAULTS
 

@@ -13,12 +13,12 @@ from tunesmith.schedules.rule import ScheduleRule
 from tunesmith.schedules.space import Knob, KnobSpace
 from tunesmith.tuning import session as session_module
 from tunesmith.tuning import tuner
-from tunesmith.tuning.device import this_machine
-from tunesmith.tuning.events import Started, TrialEnded, TuneResult, quiet
-from tunesmith.tuning.record import Status
+from tunesmith.tuning.measuring.tasks import BuildJob, Built, Ran
+from tunesmith.tuning.records.record import Status
+from tunesmith.tuning.reporting.events import Started, TrialEnded, TuneResult, quiet
+from tunesmith.tuning.running.device import this_machine
 from tunesmith.tuning.session import DEAD_END_TRIALS
 from tunesmith.tuning.strategies import AHEAD, KNOB_STRATEGIES
-from tunesmith.tuning.tasks import BuildJob, Built, Ran
 
 
 def seconds_of(knobs):

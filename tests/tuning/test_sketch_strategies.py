@@ -10,9 +10,9 @@ import tunesmith as ts
 import tvm
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import host_target
-from tunesmith.tuning.candidate import Candidate
-from tunesmith.tuning.compilation import replay_trace
-from tunesmith.tuning.record import Record, Status
+from tunesmith.tuning.records.candidate import Candidate
+from tunesmith.tuning.records.compilation import replay_trace
+from tunesmith.tuning.records.record import Record, Status
 from tunesmith.tuning.strategies import (
     AHEAD,
     SKETCH_STRATEGIES,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tunesmith.machine.errors import InputError
 from tunesmith.schedules.space import Constraint, Knob, KnobSpace
-from tunesmith.tuning.candidate import knob_candidate, knob_key
-from tunesmith.tuning.record import Record, Status
+from tunesmith.tuning.records.candidate import knob_candidate, knob_key
+from tunesmith.tuning.records.record import Record, Status
 from tunesmith.tuning.strategies import AHEAD, ALIASES, KNOB_STRATEGIES, STRATEGIES
 
 SPACE = KnobSpace(

@@ -8,7 +8,7 @@ import pytest
 import tvm
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import host_target, target_text
-from tunesmith.tuning.compilation import trace_text
+from tunesmith.tuning.records.compilation import trace_text
 from tunesmith.tuning.study import engine, fresh
 from tunesmith.tuning.study.engine_stock import tune_stock
 from tunesmith.tuning.study.fresh import run_fresh

@@ -1,8 +1,8 @@
 import pytest
 import tvm
 from tunesmith.machine.errors import InputError
-from tunesmith.tuning.library import export_kernel
-from tunesmith.tuning.measurement import Timing
+from tunesmith.tuning.measuring.library import export_kernel
+from tunesmith.tuning.measuring.measurement import Timing
 from tunesmith.tuning.study import noise
 
 QUICK = Timing(repeat=1, min_repeat_ms=0.1, budget_s=0.0)

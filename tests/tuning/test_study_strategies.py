@@ -6,7 +6,7 @@ import pytest
 import tunesmith as ts
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import host_target
-from tunesmith.tuning.measurement import Timing
+from tunesmith.tuning.measuring.measurement import Timing
 from tunesmith.tuning.search import search_for
 from tunesmith.tuning.study import strategies, table
 from tunesmith.tuning.study.meter import Meter

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.measurement import Timing
-from tunesmith.tuning.record import Status
-from tunesmith.tuning.runner import Runner
-from tunesmith.tuning.tasks import Ran, RunJob, _without_argument_checks, check
-from tunesmith.tuning.verdict import Verdict
-from tunesmith.tuning.worker import WorkerCrash
+from tunesmith.tuning.measuring.measurement import Timing
+from tunesmith.tuning.measuring.tasks import Ran, RunJob, _without_argument_checks, check
+from tunesmith.tuning.measuring.verdict import Verdict
+from tunesmith.tuning.processes.worker import WorkerCrash
+from tunesmith.tuning.records.record import Status
+from tunesmith.tuning.running.runner import Runner
 from tvm.script import tirx as T
 
 
@@ -63,7 +63,7 @@ def test_the_end_of_a_run_is_not_waited_for_in_vain(best_s, deadline_s):
 
 def end_of(block):
     """Run a few lines of Python, and return how that process ended."""
-    imports = "import time\nfrom tunesmith.tuning.cases import alarm\n"
+    imports = "import time\nfrom tunesmith.tuning.measuring.cases import alarm\n"
     return subprocess.run([sys.executable, "-c", imports + block]).returncode
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import tunesmith as ts
 from tunesmith.machine.target import host_target, target_text
-from tunesmith.tuning.progress import ProgressLines, Started, TrialEnded, TuneResult, quiet
-from tunesmith.tuning.record import Status
+from tunesmith.tuning.records.record import Status
+from tunesmith.tuning.reporting.progress import ProgressLines, Started, TrialEnded, TuneResult, quiet
 
 # Short trials: tests look at what happens, not at how fast.
 BRIEF = {"timing": ts.Timing(repeat=1, min_repeat_ms=0.1, budget_s=0.01), "progress": quiet}
@@ -196,7 +196,7 @@ def test_kill_9_loses_nothing_that_was_reported_and_the_rest_is_resumed(tmp_path
     database, script = tmp_path / "t.db", tmp_path / "script.py"
     script.write_text(
         "import sys, tunesmith as ts\n"
-        "from tunesmith.tuning.progress import TrialEnded\n"
+        "from tunesmith.tuning.reporting.progress import TrialEnded\n"
         "def say(event):\n"
         "    if isinstance(event, TrialEnded): print(event.record.id, flush=True)\n"
         "w = ts.workload('matmul', m=64, n=64, k=64)\n"

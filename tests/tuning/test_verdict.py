@@ -2,8 +2,8 @@ import math
 
 import numpy as np
 import pytest
-from tunesmith.tuning import verdict as verdict_file
-from tunesmith.tuning.verdict import Expected, compare
+from tunesmith.tuning.measuring import verdict as verdict_file
+from tunesmith.tuning.measuring.verdict import Expected, compare
 
 NAN, INF = math.nan, math.inf
 

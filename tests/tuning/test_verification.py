@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import ArgSpec
-from tunesmith.tuning.verdict import compare
-from tunesmith.tuning.verification import (
+from tunesmith.tuning.measuring.verdict import compare
+from tunesmith.tuning.measuring.verification import (
     expected_output,
     fill_untouched,
     inputs_for,

@@ -5,7 +5,7 @@ import tunesmith as ts
 import tvm
 from tunesmith.kernels import OPERATORS
 from tunesmith.machine.target import target_text
-from tunesmith.tuning.vetting import Vetting, require_plain
+from tunesmith.tuning.records.vetting import Vetting, require_plain
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import threading
 import time
 
 import pytest
-from tunesmith.tuning import worker as worker_module
-from tunesmith.tuning.worker import WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
+from tunesmith.tuning.processes import worker as worker_module
+from tunesmith.tuning.processes.worker import WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
 
 
 @pytest.fixture(scope="module")

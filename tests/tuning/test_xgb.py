@@ -8,9 +8,9 @@ import pytest
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import host_target, target_text
 from tunesmith.schedules.space import Constraint, Knob, KnobSpace
-from tunesmith.tuning import cost_model
-from tunesmith.tuning.candidate import knob_candidate, knob_key
-from tunesmith.tuning.record import Record, Status
+from tunesmith.tuning.learning import cost_model
+from tunesmith.tuning.records.candidate import knob_candidate, knob_key
+from tunesmith.tuning.records.record import Record, Status
 from tunesmith.tuning.search import make_strategy, search_for, strategy_name
 from tunesmith.tuning.strategies import KNOB_STRATEGIES, Experience, LearnsFromOthers, xgb
 from tunesmith.tuning.strategies.points import Points

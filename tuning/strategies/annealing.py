@@ -17,8 +17,8 @@ from math import exp, log
 import numpy as np
 
 from ...schedules.space import KnobSpace
-from ..candidate import Candidate, throughput
-from ..record import Record
+from ..records.candidate import Candidate, throughput
+from ..records.record import Record
 from .points import Points, Positions
 
 _BATCH = 4

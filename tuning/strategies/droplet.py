@@ -19,8 +19,8 @@ from math import sqrt
 import numpy as np
 
 from ...schedules.space import KnobSpace
-from ..candidate import Candidate
-from ..record import Record
+from ..records.candidate import Candidate
+from ..records.record import Record
 from .points import Points
 
 _BATCH = 8

@@ -23,8 +23,8 @@ import numpy as np
 
 from ...kernels.operator import func_hash
 from ...machine.target import target_text
-from ..candidate import Candidate, throughput
-from ..record import Record
+from ..records.candidate import Candidate, throughput
+from ..records.record import Record
 from .sketch import Sketch, SketchSpace
 from .store_model import StoreModel, load
 from .strategy import Experience

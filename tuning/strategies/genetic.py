@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...schedules.space import KnobSpace
-from ..candidate import Candidate, throughput
-from ..record import Record
+from ..records.candidate import Candidate, throughput
+from ..records.record import Record
 from .points import Points, Positions
 
 _BATCH = 8

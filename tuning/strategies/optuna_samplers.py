@@ -22,8 +22,8 @@ import numpy as np
 
 from ...machine.errors import InputError
 from ...schedules.space import KnobSpace
-from ..candidate import Candidate, throughput
-from ..record import Record
+from ..records.candidate import Candidate, throughput
+from ..records.record import Record
 from .points import Points
 
 _BATCH = 4

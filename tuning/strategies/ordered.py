@@ -8,8 +8,8 @@ from itertools import islice
 import numpy as np
 
 from ...schedules.space import KnobSpace
-from ..candidate import Candidate, knob_candidate, knob_key
-from ..record import Record
+from ..records.candidate import Candidate, knob_candidate, knob_key
+from ..records.record import Record
 
 _BATCH = 8
 

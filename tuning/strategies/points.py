@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...schedules.space import KnobSpace
-from ..candidate import Candidate, knob_candidate
+from ..records.candidate import Candidate, knob_candidate
 
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 """Of each knob the rank of its value among the knob's values; the knobs along the last axis."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..knob_features import Matrix
+from ..learning.knob_features import Matrix
 from .points import Points, Positions
 
 _WALKS = 64

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..candidate import Candidate
-from ..record import Record
+from ..records.candidate import Candidate
+from ..records.record import Record
 from .sketch import Sketch, SketchSpace
 
 _BATCH = 4

@@ -21,8 +21,8 @@ from tvm.s_tir import meta_schedule as ms
 from ...kernels.operator import func_hash
 from ...machine.errors import InputError
 from ...machine.facts import facts
-from ..candidate import Candidate
-from ..compilation import last_line, replay_trace, trace_text
+from ..records.candidate import Candidate
+from ..records.compilation import last_line, replay_trace, trace_text
 from .code_size import longest_block
 from .sketch_context import designs, new_context
 

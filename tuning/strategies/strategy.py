@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from ..candidate import Candidate
-from ..record import Record
+from ..records.candidate import Candidate
+from ..records.record import Record
 
 AHEAD = 8
 """How many candidates may still be unanswered at the next question: they are built while others are run."""

@@ -27,10 +27,10 @@ import numpy as np
 
 from ...machine.errors import InputError
 from ...schedules.space import KnobSpace
-from ..candidate import Candidate, throughput
-from ..cost_model import CostModel, fit, train
-from ..knob_features import KnobFeatures, Matrix, dimensions, open_knobs
-from ..record import Record
+from ..learning.cost_model import CostModel, fit, train
+from ..learning.knob_features import KnobFeatures, Matrix, dimensions, open_knobs
+from ..records.candidate import Candidate, throughput
+from ..records.record import Record
 from .points import Points, Positions
 from .prediction_annealing import best_by_annealing
 from .strategy import Experience

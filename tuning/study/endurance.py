@@ -15,7 +15,7 @@ import psutil
 from ...kernels import operator
 from ...machine.errors import InputError
 from ...machine.target import host_target, target_text
-from ..database import Database
+from ..records.database import Database
 from ..search import search_for, strategy_name
 from .fresh import run_fresh, study_folder
 

@@ -19,8 +19,8 @@ def tune_long(job: Job) -> Job:
     """
     keep_torch_out()
     from ...kernels import operator
-    from ..events import Event, TrialEnded
-    from ..measurement import Timing
+    from ..measuring.measurement import Timing
+    from ..reporting.events import Event, TrialEnded
     from ..tuner import tune
 
     here, sizes = psutil.Process(), []

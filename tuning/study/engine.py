@@ -18,10 +18,10 @@ from ...kernels import operator
 from ...kernels.operator import Workload
 from ...machine.errors import InputError
 from ...machine.target import host_target, target_text
-from ..compilation import SKETCH
 from ..confirmation import clearly_faster, trial_seconds
-from ..database import Database
-from ..record import Status
+from ..records.compilation import SKETCH
+from ..records.database import Database
+from ..records.record import Status
 from .fresh import run_fresh, study_folder
 from .turns import UNMEASURED, Turns, measured_in_turns
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...machine.process import keep_torch_out
-from ..worker import start_workers
+from ..processes.worker import start_workers
 from .fresh import Job, answer
 
 
@@ -16,8 +16,8 @@ def tune_own(job: Job) -> Job:
     workers = start_workers()
     keep_torch_out()
     from ...kernels import operator
-    from ..compilation import SKETCH
-    from ..events import quiet
+    from ..records.compilation import SKETCH
+    from ..reporting.events import quiet
     from ..tuner import tune
 
     result = tune(

@@ -45,7 +45,7 @@ def _seconds(record: Any) -> float:
 
 
 def _trace(record: Any) -> str:
-    from ..compilation import trace_text
+    from ..records.compilation import trace_text
 
     return trace_text(record)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...machine.temporary import new_folder
-from ..worker_process import death, die_with
+from ..processes.worker_process import death, die_with
 
 Job = Mapping[str, Any]
 """What a program is asked for, or answers: what JSON can hold."""

@@ -10,16 +10,16 @@ import tvm
 
 from ...kernels.operator import Workload
 from ...machine.target import target_text
-from ..candidate import knob_candidate
-from ..cases import prepare_cases
 from ..confirmation import trial_seconds
-from ..device import this_machine
-from ..measurement import Timing
-from ..pipeline import Conditions, Trial
-from ..record import Record
+from ..measuring.cases import prepare_cases
+from ..measuring.measurement import Timing
+from ..records.candidate import knob_candidate
+from ..records.record import Record
+from ..running.device import this_machine
+from ..running.pipeline import Conditions, Trial
+from ..running.workbench import Workbench
 from ..search import Search
 from ..trial import TrialOrigin
-from ..workbench import Workbench
 
 _GIVE_UP_FACTOR = 2.0
 

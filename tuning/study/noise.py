@@ -12,15 +12,15 @@ import numpy as np
 from ...kernels.operator import Workload
 from ...machine.errors import InputError
 from ...machine.target import as_target
-from ..cases import Cases, prepare_cases
-from ..compilation import best_schedule, scheduled_from_record
-from ..database import Database
-from ..library import export_kernel
-from ..measurement import Timing
-from ..record import Record, Status
-from ..runner import device_lock
-from ..tasks import Ran, RunJob, check_candidate, time_candidate
-from ..worker import WorkerGroup
+from ..measuring.cases import Cases, prepare_cases
+from ..measuring.library import export_kernel
+from ..measuring.measurement import Timing
+from ..measuring.tasks import Ran, RunJob, check_candidate, time_candidate
+from ..processes.worker import WorkerGroup
+from ..records.compilation import best_schedule, scheduled_from_record
+from ..records.database import Database
+from ..records.record import Record, Status
+from ..running.runner import device_lock
 from .fresh import study_folder
 
 PROCESSES = 10

@@ -20,11 +20,11 @@ from ...machine.errors import InputError, unknown_name
 from ...machine.facts import machine_fingerprint
 from ...machine.target import host_target, target_text
 from ...schedules.rule import ScheduleRule
-from ..database import Database
-from ..experience import experiences
-from ..measurement import Timing
+from ..learning.experience import experiences
+from ..learning.simulation import trials_to_reach
+from ..measuring.measurement import Timing
+from ..records.database import Database
 from ..search import Search, search_for
-from ..simulation import trials_to_reach
 from ..strategies import KNOB_STRATEGIES, Experience, LearnsFromOthers, Strategy
 from .meter import Meter
 from .strategy_rows import TRANSFER, StrategyRow, strategy_row, with_goals

@@ -9,10 +9,10 @@ from ...kernels.operator import Workload
 from ...machine.errors import InputError
 from ...machine.target import host_target, target_text
 from ..confirmation import trial_seconds
-from ..database import Database
-from ..record import Record
+from ..learning.simulation import Measure, Replay, trials_to_reach
+from ..records.database import Database
+from ..records.record import Record
 from ..search import Search
-from ..simulation import Measure, Replay, trials_to_reach
 from ..strategies import AHEAD, Strategy
 
 UNANSWERED = AHEAD // 2

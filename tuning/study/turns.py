@@ -8,10 +8,10 @@ from typing import NamedTuple
 import tvm
 
 from ...kernels.operator import Workload
-from ..cases import prepare_cases
-from ..measurement import Timing
-from ..record import Status
-from ..workbench import Workbench
+from ..measuring.cases import prepare_cases
+from ..measuring.measurement import Timing
+from ..records.record import Status
+from ..running.workbench import Workbench
 
 _ROUNDS = 31
 # Nobody waits for a better one here: a schedule may take its time.

@@ -1,0 +1,1 @@
+"""Benchmarks: schedules against the libraries a user would call instead."""

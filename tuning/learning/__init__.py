@@ -1,0 +1,1 @@
+"""Learning: cost models of knobs, and what trials of other workloads teach."""

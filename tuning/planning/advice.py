@@ -1,0 +1,88 @@
+"""Advice: options of a tuning that cannot have the effect that was meant, a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..measuring.arithmetic import seconds_of_trial
+from ..measuring.measurement import Timing
+
+if TYPE_CHECKING:
+    from .plan import WorkloadPlan
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for; see `tune`."""
+
+    trials: int | None
+    early_stopping: int | None
+    time_budget: float | None
+    timeout: float
+    timing: Timing
+    seed: int
+    weights: Sequence[float] | None
+
+
+def advice(asked: Asked, plans: Sequence[WorkloadPlan], trials: int) -> list[str]:
+    """Say which options cannot have an effect, or not the one that they seem to have.
+
+    Parameters
+    ----------
+    asked : Asked
+        The options.
+    plans : sequence of WorkloadPlan
+        What they lead to.
+    trials : int
+        New trials in all.
+    """
+    found = [*_about_trials(asked, plans, trials), *_about_timing(asked.timing)]
+    for plan in plans:
+        whose = f"{plan.workload.label}: " if len(plans) > 1 else ""
+        found += [f"{whose}{line}" for line in _about_one(asked, plan)]
+    return found
+
+
+def _about_trials(asked: Asked, plans: Sequence[WorkloadPlan], trials: int) -> Iterator[str]:
+    if trials == 0:
+        yield "all trials are in the database: nothing will be measured; raise trials to go on"
+    elif asked.early_stopping is not None and asked.early_stopping >= trials:
+        yield f"early_stopping={asked.early_stopping} cannot have an effect: {trials} trials follow at most"
+    if asked.seed and all(plan.strategy == "grid" for plan in plans):
+        yield f"seed={asked.seed} cannot have an effect: grid leaves nothing to chance"
+    if asked.weights is not None and len(plans) == 1:
+        yield "weights cannot have an effect: there is one workload"
+
+
+def _about_timing(timing: Timing) -> Iterator[str]:
+    usual = Timing()
+    set_by_hand = (timing.noise, timing.budget_s) != (usual.noise, usual.budget_s)
+    repetitions_s = timing.repeat * timing.min_repeat_ms / 1000
+    if set_by_hand and timing.repeat > 1 and repetitions_s >= timing.budget_s:
+        yield (
+            f"noise={timing.noise:g} cannot have an effect: repeat={timing.repeat} times "
+            f"min_repeat_ms={timing.min_repeat_ms:g} use up budget_s={timing.budget_s:g}"
+        )
+
+
+def _about_one(asked: Asked, plan: WorkloadPlan) -> Iterator[str]:
+    timing, call_s, trial_s = asked.timing, plan.estimate.call_s, plan.estimate.trial_s
+    if asked.trials is not None and plan.points is not None and asked.trials > plan.points:
+        yield f"trials={asked.trials} is more than the space has points: {plan.points}"
+    if call_s is not None and 0 < timing.number < timing.calls(call_s):
+        yield (
+            f"number={timing.number} is overruled: min_repeat_ms={timing.min_repeat_ms:g} takes "
+            f"{timing.calls(call_s)} calls of {call_s * 1000:.3g} ms; min_repeat_ms=0 keeps number"
+        )
+    if call_s is not None and seconds_of_trial(call_s, timing) > asked.timeout:
+        yield (
+            f"timing takes {seconds_of_trial(call_s, timing):.2g} s at calls of {call_s * 1000:.3g} ms, but "
+            f"timeout={asked.timeout:g}: most trials will time out; raise timeout or lower number"
+        )
+    if trial_s is not None and asked.time_budget is not None and asked.time_budget < trial_s:
+        yield (
+            f"time_budget={asked.time_budget:g} is less than a trial takes, about {trial_s:.2g} s: "
+            "the default schedule is measured and little else"
+        )

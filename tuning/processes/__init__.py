@@ -1,0 +1,1 @@
+"""Worker processes: started once, replaced where they die."""

@@ -1,0 +1,1 @@
+"""Records: what a trial is remembered by, and the databases and files that hold them."""

@@ -1,0 +1,163 @@
+"""Compilation: from a workload or a schedule to something that runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import s_tir
+
+from ... import schedules
+from ...kernels.operator import Workload
+from ...machine.arrays import Argument, Kernel
+from ...machine.errors import InputError
+from ...machine.target import as_target, target_text
+from .database import Database
+from .record import Record
+
+SKETCH = "sketch"
+"""The name of MetaSchedule's own space: post-order-apply rules instead of a schedule with knobs."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a compiled kernel's schedule comes from.
+
+    Parameters
+    ----------
+    kind : str
+        ``record`` or ``default``.
+    space : str
+        The schedule rule's name, or ``sketch``.
+    record : Record or None
+        The record applied.
+    """
+
+    kind: str
+    space: str
+    record: Record | None = None
+
+    def __str__(self) -> str:
+        """Describe it in a few words."""
+        return (
+            f"record {self.record.id} ({self.space})" if self.record else f"default schedule ({self.space})"
+        )
+
+
+def build(func_or_schedule: Any, target: Any) -> Any:
+    """Compile a PrimFunc, a schedule or an IRModule.
+
+    Returns
+    -------
+    tvm.runtime.Executable
+        Its function is ``main`` unless a module names others.
+    """
+    return tvm.compile(getattr(func_or_schedule, "mod", func_or_schedule), target=as_target(target))
+
+
+def compile(workload: Workload, database: Database | None = None, target: Any = "host") -> Kernel:
+    """Compile a workload with its best verified record of this target, else with the default schedule.
+
+    Parameters
+    ----------
+    workload : Workload
+        What to compute.
+    database : Database or None
+        Where to look for a record.
+    target : Target or str
+        What to compile for.
+
+    Returns
+    -------
+    Kernel
+        Callable on NumPy, torch and TVM tensors; ``origin`` says where its schedule comes from.
+    """
+    schedule, origin = best_schedule(workload, database, target)
+    return Kernel(build(schedule, target), arguments(workload), origin=str(origin))
+
+
+def best_schedule(
+    workload: Workload, database: Database | None = None, target: Any = "host"
+) -> tuple[Any, Origin]:
+    """Choose a workload's schedule: its best verified record of this target, else the default."""
+    target = as_target(target)
+    record = database.best(workload.hash, target_text(target)) if database is not None else None
+    if record is not None:
+        return scheduled_from_record(record, workload.func, target), Origin("record", record.space, record)
+    schedule, rule = schedules.apply_default(workload.func, target)
+    return schedule, Origin("default", rule.name)
+
+
+def arguments(workload: Workload) -> tuple[Argument, ...]:
+    """Return a workload's arguments as a Kernel takes them."""
+    return tuple((a.name, a.shape, a.dtype) for a in workload.args)
+
+
+def scheduled_from_record(record: Record, func: Any, target: Any) -> Any:
+    """Make a record's schedule again.
+
+    Knobs are given to the rule that the record names; the trace is replayed where there are no knobs, or
+    where the rule is one's own and unknown here.
+
+    Raises
+    ------
+    InputError
+        The record holds no schedule, or it does not fit the function.
+    """
+    rule = schedules.schedule_rules().get(record.space)
+    if record.knobs is not None and rule is not None:
+        schedule = rule.scheduled(func, target, record.knobs)
+        if schedule is None:
+            raise InputError(
+                f"record {record.id}: the schedule {record.space} does not apply to this function"
+            )
+        return schedule
+    if record.trace is None:
+        raise InputError(
+            f"record {record.id} ended as {record.status} before it had a schedule; choose another"
+        )
+    return replay_trace(record.trace, func)
+
+
+def replay_trace(trace: str, func: Any) -> Any:
+    """Apply a trace stored as JSON to a PrimFunc.
+
+    Its instructions are looked up by name; nothing in it is executed as code.
+
+    Raises
+    ------
+    InputError
+        The trace does not fit the function.
+    """
+    schedule = s_tir.Schedule(func, error_render_level="fast")
+    try:
+        s_tir.Trace.apply_json_to_schedule(json.loads(trace), schedule)
+    except (s_tir.ScheduleError, ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"the trace does not fit this function: {last_line(error)}") from error
+    return schedule
+
+
+def trace_text(schedule: Any) -> str:
+    """Return a schedule's trace as JSON text."""
+    return json.dumps(plain_json(schedule.trace.as_json()))
+
+
+def plain_json(value: Any) -> Any:
+    """Turn TVM's containers and numbers into Python's."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if hasattr(value, "value"):
+        return value.value
+    if hasattr(value, "items"):
+        return {str(k): plain_json(v) for k, v in value.items()}
+    return [plain_json(v) for v in value]
+
+
+def last_line(error: BaseException) -> str:
+    """Return the line of an error that says what is wrong: TVM's come with the whole program before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__

@@ -1,0 +1,1 @@
+"""Remote devices: candidates run on the servers of an RPC tracker."""

@@ -1,0 +1,1 @@
+"""Running: from a candidate to its outcome, built ahead, checked and timed one at a time."""
