@@ -29,9 +29,9 @@ ROW_STREAMS = 8
 # Below this many multiply-adds (1 us on one core), waking the other threads (5 us) costs more than it saves.
 _LEAST_PARALLEL_SUMS = 1 << 17
 
-# Data, results and other processes want their part of a thread's share of L3. Measured by
-# measuring.measurement.measure on 2 threads of a Zen 5 with 32 MiB, matmul 2048^3: 463 to 473 GFLOP/s with 1 to
-# 4 MiB of panels in a block, 456 with 8 MiB; in noisier minutes 470 and 433.
+# Data, results and other processes want their part of a thread's share of L3. By
+# tuning.measuring.measurement.measure on 2 threads of a Zen 5 with 32 MiB, matmul 2048^3: 463 to 473 GFLOP/s
+# with 1 to 4 MiB of panels in a block, 456 with 8 MiB; in noisier minutes 470 and 433.
 _SHARERS_OF_L3 = 16
 
 # Larger blocks are worth this much more work on the thread that has most.
