@@ -17,8 +17,8 @@ from .records.compatibility import target_key
 from .records.compilation import SKETCH
 from .records.database import Database
 from .records.meta_files import IMPORTED
+from .records.plain_text import read_program
 from .records.record import Record
-from .records.vetting import read_program
 from .running.pipeline import Conditions, Trial
 from .running.workbench import Workbench
 from .trial import TrialOrigin

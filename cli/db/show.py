@@ -51,7 +51,7 @@ def _schedule_text(record: Record, form: str) -> str:
     """Make the record's schedule again and write it."""
     from ...machine.target import as_target
     from ...tuning.records.compilation import scheduled_from_record
-    from ...tuning.records.vetting import read_program
+    from ...tuning.records.plain_text import read_program
 
     func = read_program(record.workload_ir)
     schedule = scheduled_from_record(record, func, as_target(record.target))

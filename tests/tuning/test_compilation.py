@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tunesmith as ts
 import tvm
+from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import host_target, target_text
 from tunesmith.tuning.records.compilation import replay_trace, scheduled_from_record
 from tunesmith.tuning.reporting.progress import quiet
@@ -96,3 +97,12 @@ def test_meta_schedule_finds_nothing_for_another_workload_or_target(small, datab
     generic = {"kind": "llvm", "mcpu": "x86-64"}
     assert len(database.as_meta_schedule(generic)) == 0
     assert len(database.as_meta_schedule(target)) == 9
+
+
+def test_a_trace_that_brings_foreign_code_is_refused(small):
+    trace = [[["GetSBlock", [], ["matmul", "main"], ["b0"]]], []]
+    code = ["Annotate", ["b0", '"int puts(char*); void f() { puts(0); }"'], ["pragma_import_c"], []]
+    assert replay_trace(json.dumps(trace), small.func) is not None
+    trace[0].append(code)
+    with pytest.raises(InputError, match="foreign code"):
+        replay_trace(json.dumps(trace), small.func)

@@ -5,7 +5,8 @@ import tunesmith as ts
 import tvm
 from tunesmith.kernels import OPERATORS
 from tunesmith.machine.target import target_text
-from tunesmith.tuning.records.vetting import Vetting, require_plain
+from tunesmith.tuning.records.plain_text import require_plain
+from tunesmith.tuning.records.vetting import Vetting
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from ...machine.errors import InputError
 from ...machine.target import as_target
 from ...schedules.rule import ScheduleRule
 from ..records.compilation import last_line, replay_trace, trace_text
+from ..records.plain_text import read_program
 from ..records.record import Status
 from .cases import Cases, LoadedCase, loaded_cases
 from .library import LoadedKernel, export_kernel, library_hash
@@ -186,7 +187,7 @@ def _cpu_seconds() -> float:
 
 @lru_cache(maxsize=4)
 def _func(func_ir: str) -> Any:
-    return tvm.ir.load_json(func_ir)
+    return read_program(func_ir)
 
 
 def _schedule(job: BuildJob, func: Any, target: Any) -> Any:

@@ -15,6 +15,7 @@ from ...machine.arrays import Argument, Kernel
 from ...machine.errors import InputError
 from ...machine.target import as_target, target_text
 from .database import Database
+from .plain_text import require_plain
 from .record import Record
 
 SKETCH = "sketch"
@@ -131,6 +132,7 @@ def replay_trace(trace: str, func: Any) -> Any:
     InputError
         The trace does not fit the function.
     """
+    require_plain(trace)
     schedule = s_tir.Schedule(func, error_render_level="fast")
     try:
         s_tir.Trace.apply_json_to_schedule(json.loads(trace), schedule)

@@ -18,8 +18,8 @@ from ...machine.errors import InputError
 from ...machine.target import as_target, target_text
 from .compilation import replay_trace
 from .database import Database
+from .plain_text import read_program
 from .record import Record
-from .vetting import read_program
 
 
 @derived_object

@@ -24,8 +24,9 @@ from ...machine.files import written_aside
 from .compilation import plain_json
 from .json_lines import parsed_line
 from .meta_database import tuning_record
+from .plain_text import read_program
 from .record import Record, Status
-from .vetting import Program, Vetting, read_program
+from .vetting import Program, Vetting
 
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"

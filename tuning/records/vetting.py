@@ -7,8 +7,6 @@ through, and what passes is read in a worker process that may die.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
@@ -21,13 +19,8 @@ from ...machine.errors import InputError
 from ...machine.target import as_target, target_text
 from ..processes.worker import Task, WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
 from .compilation import last_line, replay_trace
+from .plain_text import read_program, require_plain
 
-# Kinds of nodes of programs: values, containers, and what loop nests consist of. Modules, functions and
-# arrays of data (ffi.Module, ffi.Function, ffi.Tensor) are not among them.
-_VALUES = ("None", "bool", "int", "float", "ffi.Array", "ffi.Map", "ffi.String", "ffi.Shape")
-_FAMILIES = ("ir.", "prim.", "relax.", "s_tir.", "target.", "tirx.")
-# Annotations that would put foreign code into a kernel.
-_FOREIGN_CODE = "pragma_import"
 _TIMEOUT_S = 30.0
 
 
@@ -39,56 +32,6 @@ class Program:
     ir: str
     hash: str
     dtype: str
-
-
-def require_plain(text: str) -> None:
-    """Raise InputError where a graph of TVM's in JSON, or a trace, holds what is no plain program.
-
-    Text inside of text is looked at too: traces keep index maps in that way.
-    """
-    try:
-        for value in _inside(json.loads(text, object_pairs_hook=_unambiguous)):
-            _require_plain_value(value)
-    except json.JSONDecodeError as error:
-        raise InputError(f"it is no valid JSON: {error}") from None
-    except RecursionError:
-        raise InputError("it is nested too deeply") from None
-
-
-def read_program(ir: str) -> Any:
-    """Return the function that a record keeps as JSON; raise InputError where it is no plain program."""
-    require_plain(ir)
-    return tvm.ir.load_json(ir)
-
-
-def _require_plain_value(value: Any) -> None:
-    if isinstance(value, str) and _FOREIGN_CODE in value:
-        raise InputError(f"it would bring foreign code into the kernel ({value[:40]!r})")
-    kind = value.get("type") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind not in _VALUES and not kind.startswith(_FAMILIES):
-        raise InputError(f"it holds a {kind}, which is no part of a loop nest")
-
-
-def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse an object with a key twice: of its values TVM may read another one than is looked at here."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise InputError("an object in it has a key twice")
-    return found
-
-
-def _inside(value: Any) -> Iterator[Any]:
-    """Yield a JSON value and all within it, what is written as JSON in its texts included."""
-    yield value
-    if isinstance(value, str) and value.lstrip()[:1] in ('"', "{", "["):
-        try:
-            yield from _inside(json.loads(value, object_pairs_hook=_unambiguous))
-        except json.JSONDecodeError:
-            if value.lstrip().startswith("{"):
-                raise
-    entries = [*value, *value.values()] if isinstance(value, dict) else value
-    for entry in entries if isinstance(entries, list) else ():
-        yield from _inside(entry)
 
 
 class Vetting:

@@ -33,8 +33,10 @@ COST_MODELS = ("xgb", "random")
 """What ranks the sketches: gradient-boosted trees on features of their stores, or chance (the control)."""
 
 _BATCH = 4
-# Sketches made for each one that is proposed; of these, how many are drawn instead of changed.
-_MADE = 2
+# Sketches made for each one that is proposed, from two on one more for so many seconds that the fastest takes,
+# up to a limit: where trials last longer, more thought pays. Of these, how many are drawn instead of changed.
+_MADE = (2, 8)
+_ONE_MORE_S = 1.5e-3
 _DRAWN_SHARE = 0.3
 # Sketches made at most for each one wanted: others are set aside.
 _TRIES = 4
@@ -92,7 +94,7 @@ class Evolutionary:
         if self.model is not None and not self.model.ready:
             self._make(count - len(self._pool), drawn_share=1.0)
         else:
-            self._make(count * _MADE, _DRAWN_SHARE)
+            self._make(count * self._made(), _DRAWN_SHARE)
             self._rank()
         while self._set_aside and len(self._pool) < count:
             key = next(iter(self._set_aside))
@@ -122,6 +124,12 @@ class Evolutionary:
             sketch = self._space.of_other(others[i].trace, others[i].workload_ir)
             if sketch is not None:
                 self.model.learn(others[i].workload_hash, self._space.features(sketch), others[i].share)
+
+    def _made(self) -> int:
+        """Return how many sketches to make for each one that is proposed."""
+        least, most = _MADE
+        fastest_s = 1 / self._parents[0][0] if self._parents else 0.0
+        return min(most, least + int(fastest_s / _ONE_MORE_S))
 
     def _make(self, count: int, drawn_share: float) -> None:
         """Add sketches to the pool that were never made before; fewer where the space holds no more."""

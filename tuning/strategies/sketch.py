@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 from tvm import s_tir
-from tvm.ir import load_json
 from tvm.s_tir import meta_schedule as ms
 
 from ...kernels.operator import func_hash
@@ -23,6 +22,7 @@ from ...machine.errors import InputError
 from ...machine.facts import facts
 from ..records.candidate import Candidate
 from ..records.compilation import last_line, replay_trace, trace_text
+from ..records.plain_text import read_program
 from .code_size import longest_block
 from .sketch_context import designs, new_context
 
@@ -136,8 +136,8 @@ class SketchSpace:
     def of_other(self, trace: str | None, workload_ir: str) -> Sketch | None:
         """Make a sketch of another workload, given as JSON text; None where it cannot be made here."""
         try:
-            func = load_json(workload_ir)
-        except (ValueError, TypeError, RuntimeError):
+            func = read_program(workload_ir)
+        except (InputError, ValueError, TypeError, RuntimeError):
             return None
         return _of_trace(trace, func)
 
