@@ -130,12 +130,14 @@ def replay_trace(trace: str, func: Any) -> Any:
     Raises
     ------
     InputError
-        The trace does not fit the function.
+        The trace does not fit the function, or holds more than a schedule.
     """
-    require_plain(trace)
     schedule = s_tir.Schedule(func, error_render_level="fast")
     try:
+        require_plain(trace)
         s_tir.Trace.apply_json_to_schedule(json.loads(trace), schedule)
+    except InputError as error:
+        raise InputError(f"the trace does not fit this function: {error}") from None
     except (s_tir.ScheduleError, ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"the trace does not fit this function: {last_line(error)}") from error
     return schedule

@@ -33,8 +33,8 @@ COST_MODELS = ("xgb", "random")
 """What ranks the sketches: gradient-boosted trees on features of their stores, or chance (the control)."""
 
 _BATCH = 4
-# Sketches made for each one that is proposed, from two on one more for so many seconds that the fastest takes,
-# up to a limit: where trials last longer, more thought pays. Of these, how many are drawn instead of changed.
+# Sketches made for each one that is proposed: from the first number on one more for so many seconds that the
+# fastest takes, up to the second. Where trials last longer, more thought pays. How many of them are drawn.
 _MADE = (2, 8)
 _ONE_MORE_S = 1.5e-3
 _DRAWN_SHARE = 0.3
