@@ -198,8 +198,8 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def loaded(tmp_path_factory):
-    def of(workload):
-        cases = prepare_cases(workload, str(tmp_path_factory.mktemp("cases")))
+    def of(workload, seed=None):
+        cases = prepare_cases(workload, str(tmp_path_factory.mktemp("cases")), seed)
         return [LoadedCase(cases, nth) for nth in range(CASES)]
 
     return of
@@ -255,7 +255,8 @@ def test_cheats_are_found(cheat, message, small, loaded):
 )
 def test_coarse_arithmetic_is_found(cheat, extents, dtype, message, loaded):
     workload = ts.workload("matmul", **dict(zip("mnk", extents, strict=True)), dtype=dtype)
-    verdict = verdict_of(compiled(cheat), loaded(workload))
+    # Always the same data: of the 64 sums of a small output, rounding spoils now none and now several.
+    verdict = verdict_of(compiled(cheat), loaded(workload, seed=0))
     assert not verdict.ok and message in verdict.message
 
 

@@ -14,8 +14,10 @@ def quiet(line):
 
 def test_each_process_measures_the_schedule_anew(small):
     said = []
-    row = noise.study_noise(small, processes=2, timing=QUICK, say=said.append)
-    assert len(said) == len(row.seconds) == row.processes == 2 and row.seconds[0] != row.seconds[1]
+    row = noise.study_noise(small, processes=4, timing=QUICK, say=said.append)
+    assert len(said) == len(row.seconds) == row.processes == 4
+    # The clock is coarse: two of them may be equal.
+    assert len(set(row.seconds)) > 1
     assert row.schedule == "default schedule (matmul)" and row.q25_s <= row.median_s <= row.q75_s
 
 
