@@ -137,7 +137,7 @@ class SketchSpace:
         """Make a sketch of another workload, given as JSON text; None where it cannot be made here."""
         try:
             func = read_program(workload_ir)
-        except (InputError, ValueError, TypeError, RuntimeError):
+        except (ValueError, TypeError, RuntimeError):  # an InputError is a ValueError
             return None
         return _of_trace(trace, func)
 
