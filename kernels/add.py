@@ -16,6 +16,7 @@ from tvm import te
 from tvm.script import tirx as T
 
 from .arithmetic import DTYPES, exact, rounded
+from .libraries import Libraries
 from .operator import Dim, Example, Operator
 
 
@@ -55,6 +56,20 @@ def flops(m: int, n: int) -> int:
     return m * n
 
 
+def _numpy(A: np.ndarray, B: np.ndarray, **_: int) -> Any:
+    C = np.empty_like(A)
+    return lambda: np.add(A, B, out=C)
+
+
+def _torch(torch: Any, A: Any, B: Any, **_: int) -> Any:
+    C = torch.empty_like(A)
+    return lambda: torch.add(A, B, out=C)
+
+
+def _onnx(node: Any, A: str, B: str, **_: int) -> Any:
+    return [node("Add", [A, B], ["y"])]
+
+
 ADD = Operator(
     name="add",
     dims=(Dim("m"), Dim("n")),
@@ -63,6 +78,7 @@ ADD = Operator(
     reference=reference,
     flops=flops,
     dtypes=DTYPES,
+    libraries=Libraries(_numpy, _torch, _onnx),
     examples=(
         Example({"m": 3136, "n": 256}, "ResNet-50, one image: residual at 56x56 pixels"),
         Example({"m": 784, "n": 512}, "ResNet-50, one image: residual at 28x28 pixels"),

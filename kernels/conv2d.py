@@ -25,6 +25,7 @@ from tvm import te, topi
 
 from ..machine.errors import InputError
 from .arithmetic import DTYPES, exact, result_dtype, rounded, rounded_to, sum_dtype
+from .conv2d_libraries import CONV2D_LIBRARIES
 from .conv2d_shapes import CONV2D_EXAMPLES
 from .operator import Dim, Operator
 
@@ -181,5 +182,6 @@ CONV2D = Operator(
     flops=flops,
     check=check,
     dtypes=DTYPES,
+    libraries=CONV2D_LIBRARIES,
     examples=CONV2D_EXAMPLES,
 )

@@ -17,6 +17,7 @@ from tvm import te
 from tvm.script import tirx as T
 
 from .arithmetic import DTYPES, exact, result_dtype, rounded, rounded_to, sum_dtype
+from .libraries import Libraries
 from .operator import Dim, Example, Operator
 
 
@@ -84,6 +85,25 @@ def flops(m: int, n: int, k: int) -> int:
     return 2 * m * n * k + 2 * m * n
 
 
+def _numpy(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, **_: int) -> Any:
+    y = np.empty((x.shape[0], weight.shape[0]), x.dtype)
+
+    def call() -> np.ndarray:
+        np.matmul(x, weight.T, out=y)
+        np.add(y, bias, out=y)
+        return np.maximum(y, 0, out=y)
+
+    return call
+
+
+def _torch(torch: Any, x: Any, weight: Any, bias: Any, **_: int) -> Any:
+    return lambda: torch.relu_(torch.nn.functional.linear(x, weight, bias))
+
+
+def _onnx(node: Any, x: str, weight: str, bias: str, **_: int) -> Any:
+    return [node("Gemm", [x, weight, bias], ["z"], transB=1), node("Relu", ["z"], ["y"])]
+
+
 LINEAR_RELU = Operator(
     name="linear_relu",
     dims=(Dim("m"), Dim("n"), Dim("k")),
@@ -92,6 +112,7 @@ LINEAR_RELU = Operator(
     reference=reference,
     flops=flops,
     dtypes=DTYPES,
+    libraries=Libraries(_numpy, _torch, _onnx, weights=(1, 2)),
     examples=(
         Example({"m": 128, "n": 3072, "k": 768}, "BERT-base's feed-forward extents, 128 tokens, with ReLU"),
         Example(

@@ -16,6 +16,7 @@ from tvm import te
 from tvm.script import tirx as T
 
 from .arithmetic import DTYPES, exact, result_dtype, rounded, rounded_to, sum_dtype
+from .libraries import Libraries
 from .operator import Dim, Example, Operator
 
 
@@ -69,6 +70,20 @@ def flops(m: int, n: int, k: int) -> int:
     return 2 * m * n * k
 
 
+def _numpy(A: np.ndarray, B: np.ndarray, **_: int) -> Any:
+    C = np.empty((A.shape[0], B.shape[1]), A.dtype)
+    return lambda: np.matmul(A, B, out=C)
+
+
+def _torch(torch: Any, A: Any, B: Any, **_: int) -> Any:
+    C = torch.empty(A.shape[0], B.shape[1], dtype=A.dtype)
+    return lambda: torch.matmul(A, B, out=C)
+
+
+def _onnx(node: Any, A: str, B: str, **_: int) -> Any:
+    return [node("MatMul", [A, B], ["y"])]
+
+
 MATMUL = Operator(
     name="matmul",
     dims=(Dim("m"), Dim("n"), Dim("k")),
@@ -77,6 +92,7 @@ MATMUL = Operator(
     reference=reference,
     flops=flops,
     dtypes=DTYPES,
+    libraries=Libraries(_numpy, _torch, _onnx),
     examples=(
         Example({"m": 1024, "n": 1024, "k": 1024}, "square, the usual yardstick"),
         Example({"m": 512, "n": 512, "k": 512}, "square, fits the second-level cache"),

@@ -13,6 +13,7 @@ import tvm
 import tvm_ffi
 
 from ..machine.errors import InputError, unknown_name
+from .libraries import Libraries
 
 Shape = Mapping[str, Any]
 """An operator's dimensions by name: positive integers, and strings for choices such as a layout."""
@@ -21,6 +22,9 @@ CONSTANT_ARGUMENTS = "layout_free_buffers"
 """TVM's attribute of a PrimFunc for the arguments that its caller keeps constant: schedules may pack them."""
 
 Arrays = Sequence[np.ndarray]
+
+Ranges = Mapping[str, tuple[float, float]]
+"""The least value and the upper bound of an input, by its name."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,10 @@ class Operator:
         ``script(dtype=..., **shape)`` returns the TVMScript twin as a PrimFunc.
     check : callable or None
         ``check(**shape)`` raises InputError where dimensions do not fit each other.
+    ranges : mapping of str to (float, float)
+        Inputs that make sense within bounds only, such as a variance, by name; test data is drawn there.
+    libraries : Libraries or None
+        How NumPy, PyTorch and ONNX Runtime compute it, to be compared with.
     """
 
     name: str
@@ -118,6 +126,8 @@ class Operator:
     dtypes: tuple[str, ...] = ("float32",)
     script: Callable[..., Any] | None = None
     check: Callable[..., None] | None = field(default=None)
+    ranges: Ranges = field(default_factory=dict)
+    libraries: Libraries | None = None
 
     def complete(self, shape: Shape) -> dict[str, int | str]:
         """Fill in defaults and check every dimension.
@@ -161,6 +171,8 @@ class Operator:
             func=func,
             flops=self.flops(**full),
             reference=partial(self.reference, **full),
+            ranges=self.ranges,
+            libraries=self.libraries,
         )
 
 
@@ -210,6 +222,10 @@ class Workload:
         taken out of a model: there the unscheduled PrimFunc is the reference.
     weights : tuple of int
         Positions of arguments that are constant between calls of the model it came from.
+    ranges : mapping of str to (float, float)
+        Bounds of inputs by name, where not [-1, 1): see `Operator`.
+    libraries : Libraries or None
+        How other libraries compute it, where its operator says so.
     """
 
     name: str
@@ -219,6 +235,8 @@ class Workload:
     flops: int
     reference: Callable[..., np.ndarray] | None = None
     weights: tuple[int, ...] = ()
+    ranges: Ranges = field(default_factory=dict)
+    libraries: Libraries | None = None
 
     @cached_property
     def args(self) -> tuple[ArgSpec, ...]:

@@ -15,6 +15,7 @@ import tvm
 from tvm import te
 
 from .arithmetic import DTYPES, exact, rounded
+from .libraries import Libraries
 from .operator import Dim, Example, Operator
 
 
@@ -35,6 +36,19 @@ def flops(m: int, n: int) -> int:
     return m * n
 
 
+def _numpy(A: np.ndarray, **_: int) -> Any:
+    B = np.empty_like(A)
+    return lambda: np.maximum(A, 0, out=B)
+
+
+def _torch(torch: Any, A: Any, **_: int) -> Any:
+    return lambda: torch.relu(A)
+
+
+def _onnx(node: Any, A: str, **_: int) -> Any:
+    return [node("Relu", [A], ["y"])]
+
+
 RELU = Operator(
     name="relu",
     dims=(Dim("m"), Dim("n")),
@@ -42,6 +56,7 @@ RELU = Operator(
     reference=reference,
     flops=flops,
     dtypes=DTYPES,
+    libraries=Libraries(_numpy, _torch, _onnx),
     examples=(
         Example({"m": 12544, "n": 64}, "ResNet-50, one image: after the first convolution, 112x112 pixels"),
         Example({"m": 3136, "n": 256}, "ResNet-50, one image: end of a block at 56x56 pixels"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import ml_dtypes
 import numpy as np
 import pytest
 import tunesmith as ts
 import tvm
+from tunesmith.tuning.measuring.verdict import compare
+from tunesmith.tuning.measuring.verification import inputs_of, workload_tolerance
 
 Draw = Callable[[ts.Workload], list[np.ndarray]]
 Run = Callable[[ts.Workload, Sequence[np.ndarray]], np.ndarray]
@@ -16,18 +17,8 @@ Run = Callable[[ts.Workload, Sequence[np.ndarray]], np.ndarray]
 
 @pytest.fixture(scope="session")
 def draw() -> Draw:
-    """Random inputs: every int8, and floats around zero."""
-
-    def drawn(workload: ts.Workload) -> list[np.ndarray]:
-        rng = np.random.default_rng(7)
-        return [
-            rng.integers(-128, 128, a.shape).astype(a.dtype)
-            if a.dtype.startswith("int")
-            else rng.standard_normal(a.shape).astype(np.dtype(a.dtype))
-            for a in workload.inputs
-        ]
-
-    return drawn
+    """Random inputs, as a trial's."""
+    return lambda workload: inputs_of(workload, 7)
 
 
 @pytest.fixture(scope="session")
@@ -48,17 +39,13 @@ def run() -> Run:
 
 
 @pytest.fixture(scope="session")
-def assert_close() -> Callable[[np.ndarray, np.ndarray], None]:
+def assert_close() -> Callable[[ts.Workload, np.ndarray, np.ndarray], None]:
     """Integers are equal; floats differ by rounding of the sums and once of the output."""
 
-    def close(got: np.ndarray, want: np.ndarray) -> None:
+    def close(workload: ts.Workload, got: np.ndarray, want: np.ndarray) -> None:
         assert got.dtype == want.dtype
         assert got.shape == want.shape
-        if got.dtype.kind == "i":
-            np.testing.assert_array_equal(got, want)
-            return
-        eps = float(ml_dtypes.finfo(got.dtype).eps)
-        wide = float(np.finfo(np.float64 if got.dtype == np.float64 else np.float32).eps)
-        np.testing.assert_allclose(got.astype(float), want.astype(float), rtol=eps, atol=300 * wide)
+        verdict = compare(got, want, workload_tolerance(workload))
+        assert verdict.ok, verdict.message
 
     return close

@@ -135,7 +135,7 @@ def test_conv2d_in_every_dtype(dtype, layout, groups, draw, run, assert_close):
     size = {"n": 1, "h": 6, "w": 5, "ci": 4, "co": 8, "kh": 3, "kw": 2, "padding": 1}
     workload = ts.workload("conv2d", dtype=dtype, **size, groups=groups, layout=layout, bias=1, relu=1)
     inputs = draw(workload)
-    assert_close(run(workload, inputs), workload.reference(*inputs))
+    assert_close(workload, run(workload, inputs), workload.reference(*inputs))
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_an_operator_from_a_file(file, text, draw, run, assert_close):
     workload = ts.workload(f"{file}:DOUBLE", n=5)
     inputs = draw(workload)
     assert workload.label == "double n=5"
-    assert_close(run(workload, inputs), inputs[0] * 2)
+    assert_close(workload, run(workload, inputs), inputs[0] * 2)
 
 
 def test_what_a_file_defines_can_be_found_by_its_module(file):

@@ -17,6 +17,7 @@ from tunesmith.tuning.measuring.verification import (
     expected_output,
     fill_untouched,
     inputs_for,
+    inputs_of,
     reduction_length,
     tolerance,
     workload_tolerance,
@@ -63,7 +64,7 @@ def assert_right(run) -> Callable[[ts.Workload, Any], None]:
 
     def right(workload: ts.Workload, schedule: Any) -> None:
         for nth in (0, 1):
-            inputs = inputs_for(workload.inputs, nth, workload.output.dtype)
+            inputs = inputs_of(workload, nth)
             (got,) = run(schedule, inputs, nth)
             verdict = compare(got, expected_output(workload, inputs), workload_tolerance(workload))
             assert verdict.ok, f"{workload.label} {workload.dtype}: {verdict.message}"

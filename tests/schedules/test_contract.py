@@ -2,12 +2,20 @@
 
 import pytest
 import tunesmith as ts
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tunesmith.kernels import OPERATORS
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import host_target
 from tunesmith.schedules import rules_for
+
+
+def odd_shapes(op):
+    """Return an operator's small examples: those whose source begins with "odd"."""
+    odd = [example.shape for example in op.examples if example.source.startswith("odd")]
+    assert len(odd) >= 2, f"{op.name} needs two small examples or more whose source begins with odd"
+    return {f"odd{i}": shape for i, shape in enumerate(odd)}
+
 
 LANES = facts(host_target()).lanes("float32")
 # The tile of a large nest: what it is on this machine.
@@ -30,7 +38,13 @@ SIZES = {
 }
 
 
+# Operators whose extents are rows, columns and the length of a sum; the others run their examples called odd.
+TILED = ("matmul", "linear_relu", "conv2d", "relu", "add")
+
+
 def workload_of(op, size, dtype):
+    if op.name not in TILED:
+        return op.workload(odd_shapes(op)[size], dtype)
     m, n, k = SIZES[size]
     if op.name == "conv2d":
         image = {"n": 1 + (size == "above"), "h": 3, "w": m, "padding": 1, "bias": 1, "relu": 1}
@@ -41,9 +55,9 @@ def workload_of(op, size, dtype):
 CASES = [
     pytest.param(op, size, dtype, id=f"{op.name}-{size}-{dtype}")
     for op in OPERATORS.values()
-    for size in SIZES
+    for size in (SIZES if op.name in TILED else odd_shapes(op))
     for dtype in op.dtypes
-    if dtype == "float32" or size == "above"
+    if dtype == op.dtypes[0] or size in ("above", "odd0")
 ]
 
 
@@ -60,7 +74,7 @@ def test_matmul_linear_relu_and_conv2d_have_rules_of_their_own(target):
     def best(op):
         return rules_for(workload_of(OPERATORS[op], "larger", "float32").func, target)[0].name
 
-    assert {op: best(op) for op in OPERATORS} == {
+    assert {op: best(op) for op in TILED} == {
         "matmul": "matmul",
         "linear_relu": "matmul",
         "conv2d": "conv2d",
@@ -125,3 +139,39 @@ def test_any_linear_relu_is_right_at_any_point(target, assert_right, data):
 @given(st.data())
 def test_any_conv2d_is_right_at_any_point(target, assert_right, data):
     assert_points_are_right(data, data.draw(convolutions()), target, assert_right)
+
+
+# What a dimension of this name is drawn up to, where it is no extent.
+SMALL = {"kh": 4, "kw": 4, "kernel": 4, "stride": 3, "padding": 3, "dilation": 2, "groups": 3, "scale": 3}
+
+
+@st.composite
+def shapes(draw, op):
+    """Draw any shape of an operator, by the ranges of its dimensions and what it checks."""
+    shape = {}
+    for dim in op.dims:
+        if dim.choices:
+            shape[dim.name] = draw(st.sampled_from(dim.choices))
+        else:
+            most = SMALL.get(dim.name, 40)
+            shape[dim.name] = draw(st.integers(dim.minimum, most))
+    try:
+        return op.complete(shape)
+    except ts.InputError:
+        assume(False)
+
+
+@pytest.mark.parametrize(
+    "op", [op for op in OPERATORS.values() if op.name not in TILED], ids=lambda op: op.name
+)
+def test_any_shape_is_right_at_any_point(op, target, assert_right):
+    @settings(
+        max_examples=max(6, settings.default.max_examples // 2), suppress_health_check=list(HealthCheck)
+    )
+    @given(st.data())
+    def right(data):
+        dtype = data.draw(st.sampled_from(op.dtypes), label="dtype")
+        workload = op.workload(data.draw(shapes(op), label="shape"), dtype)
+        assert_points_are_right(data, workload, target, assert_right)
+
+    right()

@@ -1,7 +1,6 @@
-"""What a user would call instead: each operator in NumPy, PyTorch and ONNX Runtime.
+"""Sets up the libraries that a workload is compared with. Imported by benchmark workers, one library each.
 
-Each library gets its inputs in the layout it likes, converted before the clock starts, and writes into
-memory it has already where its interface allows that. Imported by benchmark workers only, one library each.
+How each computes an operator stands beside its definition: `kernels.libraries.Libraries`.
 """
 
 from __future__ import annotations
@@ -12,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ...kernels.libraries import Call, Calls, Libraries
 from ...machine.process import usable_cpus
 
 Shape = Mapping[str, Any]
 Arrays = Sequence[np.ndarray]
+
+_OPSET, _IR_VERSION = 20, 9
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Variant:
         Which way it is, where a library has several.
     """
 
-    call: Callable[[], Any]
+    call: Call
     to_array: Callable[[Any], np.ndarray]
     note: str = ""
 
@@ -41,244 +43,110 @@ class Unavailable(Exception):
     """A library is not installed or does not have the operator; the message is a line for people."""
 
 
-def variants(library: str, operator: str, shape: Shape, inputs: Arrays) -> list[Variant]:
+def variants(library: str, libraries: Libraries | None, shape: Shape, inputs: Arrays) -> list[Variant]:
     """Return the ways in which a library computes an operator on given inputs.
 
     Raises
     ------
     Unavailable
-        The library is not installed, or has no such operator for this dtype.
+        The library is not installed, or has no such operator for this dtype or shape.
     """
-    makers = LIBRARIES[library]
-    if operator not in makers:
-        raise Unavailable(f"{library} has no {operator}; it has: {', '.join(makers)}")
-    dtype = str(inputs[0].dtype)
-    if dtype not in _DTYPES[library]:
-        raise Unavailable(f"{library} is compared on {', '.join(_DTYPES[library])}: dtype={dtype}")
+    if getattr(libraries, _FIELDS[library], None) is None:
+        raise Unavailable(f"the operator does not say how {library} computes it")
+    assert libraries is not None
+    dtypes = {str(array.dtype) for array in inputs}
+    if not dtypes <= set(_DTYPES[library]):
+        found = ", ".join(sorted(dtypes))
+        raise Unavailable(f"{library} is compared on {', '.join(_DTYPES[library])}: dtype={found}")
     try:
-        return makers[operator](shape, inputs)
+        found_variants = _MAKERS[library](libraries, shape, inputs)
     except ImportError as error:
         raise Unavailable(
             f"{library} is not installed; install it with: pip install 'tunesmith[baselines]'"
         ) from error
+    if not found_variants:
+        raise Unavailable(f"{library} is not compared on this shape")
+    return found_variants
 
 
-def _numpy_matmul(shape: Shape, inputs: Arrays) -> list[Variant]:
-    a, b = inputs
-    out = np.empty((a.shape[0], b.shape[1]), a.dtype)
-    return [Variant(lambda: np.matmul(a, b, out=out), np.asarray)]
+def _by_note(calls: Calls) -> Mapping[str, Call]:
+    if calls is None:
+        return {}
+    return calls if isinstance(calls, Mapping) else {"": calls}
 
 
-def _numpy_linear_relu(shape: Shape, inputs: Arrays) -> list[Variant]:
-    x, weight, bias = inputs
-    out = np.empty((x.shape[0], weight.shape[0]), x.dtype)
-
-    def call() -> np.ndarray:
-        np.matmul(x, weight.T, out=out)
-        np.add(out, bias, out=out)
-        return np.maximum(out, 0, out=out)
-
-    return [Variant(call, np.asarray)]
+def _adapted(libraries: Libraries, shape: Shape, inputs: Arrays) -> Arrays:
+    return inputs if libraries.adapt is None else libraries.adapt(*inputs, **shape)
 
 
-def _numpy_conv2d(shape: Shape, inputs: Arrays) -> list[Variant]:
-    """Sum a matrix product over each tap of the kernel, in NHWC."""
-    if shape["groups"] != 1:
-        raise Unavailable("numpy is compared on conv2d without groups")
-    data, weight = inputs[0], inputs[1]
-    if shape["layout"] == "NCHW":
-        data, weight = _contiguous(data, (0, 2, 3, 1)), _contiguous(weight, (2, 3, 1, 0))
-    stride, dilation, pad = shape["stride"], shape["dilation"], shape["padding"]
-    rows, columns = (
-        (data.shape[1 + axis] + 2 * pad - dilation * (weight.shape[axis] - 1) - 1) // stride + 1
-        for axis in (0, 1)
-    )
-
-    def call() -> np.ndarray:
-        padded = np.pad(data, ((0, 0), (pad, pad), (pad, pad), (0, 0))) if pad else data
-        out = np.zeros((data.shape[0], rows, columns, weight.shape[3]), data.dtype)
-        for i, j in np.ndindex(*weight.shape[:2]):
-            top, left = i * dilation, j * dilation
-            window = padded[:, top : top + rows * stride : stride, left : left + columns * stride : stride]
-            out += window[:, :rows, :columns] @ weight[i, j]
-        if shape["bias"]:
-            out += inputs[2]
-        return np.maximum(out, 0, out=out) if shape["relu"] else out
-
-    nchw = shape["layout"] == "NCHW"
-    return [Variant(call, lambda y: y.transpose(0, 3, 1, 2) if nchw else y)]
+def _restored(libraries: Libraries, shape: Shape, result: np.ndarray) -> np.ndarray:
+    return result if libraries.restore is None else libraries.restore(result, **shape)
 
 
-def _numpy_relu(shape: Shape, inputs: Arrays) -> list[Variant]:
-    out = np.empty_like(inputs[0])
-    return [Variant(lambda: np.maximum(inputs[0], 0, out=out), np.asarray)]
+def _numpy(libraries: Libraries, shape: Shape, inputs: Arrays) -> list[Variant]:
+    assert libraries.numpy is not None
+    calls = _by_note(libraries.numpy(*inputs, **shape))
+    return [Variant(call, np.asarray, note) for note, call in calls.items()]
 
 
-def _numpy_add(shape: Shape, inputs: Arrays) -> list[Variant]:
-    out = np.empty_like(inputs[0])
-    return [Variant(lambda: np.add(inputs[0], inputs[1], out=out), np.asarray)]
-
-
-def _torch(shape: Shape, inputs: Arrays, compute: Callable[..., Callable[[], Any]]) -> list[Variant]:
+def _torch(libraries: Libraries, shape: Shape, inputs: Arrays) -> list[Variant]:
     import torch
 
+    assert libraries.torch is not None
     torch.set_num_threads(usable_cpus())
     torch.set_grad_enabled(False)
-    return [Variant(compute(torch, *map(torch.from_numpy, inputs)), lambda y: y.numpy())]
+    tensors = map(torch.from_numpy, _adapted(libraries, shape, inputs))
+    calls = _by_note(libraries.torch(torch, *tensors, **shape))
+    return [
+        Variant(call, lambda y: _restored(libraries, shape, y.numpy()), note) for note, call in calls.items()
+    ]
 
 
-def _torch_matmul(shape: Shape, inputs: Arrays) -> list[Variant]:
-    def compute(torch: Any, a: Any, b: Any) -> Callable[[], Any]:
-        out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype)
-        return lambda: torch.matmul(a, b, out=out)
-
-    return _torch(shape, inputs, compute)
-
-
-def _torch_linear_relu(shape: Shape, inputs: Arrays) -> list[Variant]:
-    def compute(torch: Any, x: Any, weight: Any, bias: Any) -> Callable[[], Any]:
-        return lambda: torch.relu_(torch.nn.functional.linear(x, weight, bias))
-
-    return _torch(shape, inputs, compute)
-
-
-def _torch_conv2d(shape: Shape, inputs: Arrays) -> list[Variant]:
-    """Both of PyTorch's memory formats."""
-    data, weight = _as_nchw(shape, inputs)
-    found = []
-    for note in ("channels_last", "contiguous"):
-
-        def compute(torch: Any, x: Any, w: Any, *bias: Any, note: str = note) -> Callable[[], Any]:
-            layout = getattr(torch, f"{note}_format" if note == "contiguous" else note)
-            x, w = x.contiguous(memory_format=layout), w.contiguous(memory_format=layout)
-            b = bias[0] if bias else None
-            conv2d = torch.nn.functional.conv2d
-            options = (shape["stride"], shape["padding"], shape["dilation"], shape["groups"])
-            if shape["relu"]:
-                return lambda: torch.relu_(conv2d(x, w, b, *options))
-            return lambda: conv2d(x, w, b, *options)
-
-        (variant,) = _torch(shape, [data, weight, *inputs[2:]], compute)
-        found.append(Variant(variant.call, lambda y: _from_nchw(shape, y.numpy()), note))
-    return found
-
-
-def _torch_relu(shape: Shape, inputs: Arrays) -> list[Variant]:
-    return _torch(shape, inputs, lambda torch, x: lambda: torch.relu(x))
-
-
-def _torch_add(shape: Shape, inputs: Arrays) -> list[Variant]:
-    def compute(torch: Any, a: Any, b: Any) -> Callable[[], Any]:
-        out = torch.empty_like(a)
-        return lambda: torch.add(a, b, out=out)
-
-    return _torch(shape, inputs, compute)
-
-
-def _onnxruntime(inputs: Arrays, nodes: Callable[..., list[Any]], weights: Sequence[int]) -> Variant:
-    """Build a model of a few nodes; the inputs counted in ``weights`` are its constants."""
+def _onnxruntime(libraries: Libraries, shape: Shape, inputs: Arrays) -> list[Variant]:
+    """Build a model of the operator's nodes; the inputs that it names as weights are its constants."""
     import onnx
     import onnxruntime
 
-    names = [f"x{i}" for i in range(len(inputs))]
-    kind = onnx.helper.np_dtype_to_tensor_dtype(inputs[0].dtype)
-    fed = [i for i in range(len(inputs)) if i not in weights]
+    assert libraries.onnx is not None
+    arrays = dict(zip((f"x{i}" for i in range(len(inputs))), _adapted(libraries, shape, inputs), strict=True))
+    nodes = libraries.onnx(onnx.helper.make_node, *arrays, **shape)
+    if nodes is None:
+        return []
+    nodes, constants = nodes if isinstance(nodes, tuple) else (nodes, {})
+    weights = {f"x{i}" for i in libraries.weights}
+    held = {name: array for name, array in arrays.items() if name in weights} | constants
+    fed = {name: array for name, array in arrays.items() if name not in weights}
     graph = onnx.helper.make_graph(
-        nodes(onnx.helper.make_node, *names),
+        nodes,
         "baseline",
-        [onnx.helper.make_tensor_value_info(names[i], kind, inputs[i].shape) for i in fed],
-        [onnx.helper.make_tensor_value_info("y", kind, None)],
-        [onnx.numpy_helper.from_array(inputs[i], names[i]) for i in weights],
+        [
+            onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for name, a in fed.items()
+        ],
+        [onnx.ValueInfoProto(name="y")],
+        [onnx.numpy_helper.from_array(np.ascontiguousarray(array), name) for name, array in held.items()],
     )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    opset = onnx.helper.make_opsetid("", _OPSET)
+    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = usable_cpus()
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-    feed = {names[i]: inputs[i] for i in fed}
-    return Variant(lambda: session.run(None, feed)[0], np.asarray)
+    return [Variant(lambda: session.run(None, fed)[0], lambda y: _restored(libraries, shape, y))]
 
 
-def _onnxruntime_matmul(shape: Shape, inputs: Arrays) -> list[Variant]:
-    return [_onnxruntime(inputs, lambda node, a, b: [node("MatMul", [a, b], ["y"])], ())]
+LIBRARIES = ("numpy", "torch", "onnxruntime")
+"""Every library that workloads can be compared with."""
 
+_FIELDS = {"numpy": "numpy", "torch": "torch", "onnxruntime": "onnx"}
 
-def _onnxruntime_linear_relu(shape: Shape, inputs: Arrays) -> list[Variant]:
-    def nodes(node: Any, x: str, weight: str, bias: str) -> list[Any]:
-        return [node("Gemm", [x, weight, bias], ["z"], transB=1), node("Relu", ["z"], ["y"])]
-
-    return [_onnxruntime(inputs, nodes, (1, 2))]
-
-
-def _onnxruntime_conv2d(shape: Shape, inputs: Arrays) -> list[Variant]:
-    data, weight = _as_nchw(shape, inputs)
-    stride, dilation, pad = shape["stride"], shape["dilation"], shape["padding"]
-
-    def nodes(node: Any, *names: str) -> list[Any]:
-        attributes = {
-            "strides": [stride] * 2,
-            "dilations": [dilation] * 2,
-            "pads": [pad] * 4,
-            "group": shape["groups"],
-        }
-        if not shape["relu"]:
-            return [node("Conv", names, ["y"], **attributes)]
-        return [node("Conv", names, ["z"], **attributes), node("Relu", ["z"], ["y"])]
-
-    arrays = [data, weight, *inputs[2:]]
-    variant = _onnxruntime(arrays, nodes, range(1, len(arrays)))
-    return [Variant(variant.call, lambda y: _from_nchw(shape, y), "NCHW")]
-
-
-def _onnxruntime_relu(shape: Shape, inputs: Arrays) -> list[Variant]:
-    return [_onnxruntime(inputs, lambda node, x: [node("Relu", [x], ["y"])], ())]
-
-
-def _onnxruntime_add(shape: Shape, inputs: Arrays) -> list[Variant]:
-    return [_onnxruntime(inputs, lambda node, a, b: [node("Add", [a, b], ["y"])], ())]
-
-
-def _as_nchw(shape: Shape, inputs: Arrays) -> tuple[np.ndarray, np.ndarray]:
-    """Return data as (n, ci, h, w) and weight as (co, ci / groups, kh, kw)."""
-    if shape["layout"] == "NCHW":
-        return inputs[0], inputs[1]
-    return _contiguous(inputs[0], (0, 3, 1, 2)), _contiguous(inputs[1], (3, 2, 0, 1))
-
-
-def _from_nchw(shape: Shape, y: np.ndarray) -> np.ndarray:
-    return y if shape["layout"] == "NCHW" else y.transpose(0, 2, 3, 1)
-
-
-def _contiguous(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    return np.ascontiguousarray(array.transpose(axes))
-
-
-LIBRARIES: dict[str, dict[str, Callable[[Shape, Arrays], list[Variant]]]] = {
-    "numpy": {
-        "matmul": _numpy_matmul,
-        "linear_relu": _numpy_linear_relu,
-        "conv2d": _numpy_conv2d,
-        "relu": _numpy_relu,
-        "add": _numpy_add,
-    },
-    "torch": {
-        "matmul": _torch_matmul,
-        "linear_relu": _torch_linear_relu,
-        "conv2d": _torch_conv2d,
-        "relu": _torch_relu,
-        "add": _torch_add,
-    },
-    "onnxruntime": {
-        "matmul": _onnxruntime_matmul,
-        "linear_relu": _onnxruntime_linear_relu,
-        "conv2d": _onnxruntime_conv2d,
-        "relu": _onnxruntime_relu,
-        "add": _onnxruntime_add,
-    },
+_MAKERS: dict[str, Callable[[Libraries, Shape, Arrays], list[Variant]]] = {
+    "numpy": _numpy,
+    "torch": _torch,
+    "onnxruntime": _onnxruntime,
 }
-"""Every library and the operators it is compared on."""
 
 _DTYPES = {
-    "numpy": ("float32", "float64"),
-    "torch": ("float32", "float64"),
-    "onnxruntime": ("float32",),
+    "numpy": ("float32", "float64", "int32", "int64", "bool"),
+    "torch": ("float32", "float64", "float16", "int8", "uint8", "int32", "int64", "bool"),
+    "onnxruntime": ("float32", "int8", "uint8", "int32", "int64", "bool"),
 }

@@ -26,6 +26,7 @@ from ...machine.temporary import new_folder
 from ..measuring.cases import Cases, prepare_cases
 from ..measuring.library import export_kernel
 from ..measuring.measurement import Timing, noise_of, quantiles
+from ..processes.portable import pickled_with_code
 from ..processes.worker import Worker, WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
 from ..proof import UNSCHEDULED
 from ..records.compilation import best_schedule
@@ -168,8 +169,10 @@ def _prepared(
     """Build an implementation and hand it to its worker; one that fails says why and takes no part."""
     try:
         if name in LIBRARIES:
+            functions = filter(callable, vars(workload.libraries).values()) if workload.libraries else ()
+            libraries = pickled_with_code(workload.libraries, functions)
             task: Any = prepare_baseline
-            job: Any = BaselineJob(name, workload.name, dict(workload.shape), cases)
+            job: Any = BaselineJob(name, libraries, dict(workload.shape), cases)
         else:
             schedule, note = _scheduled(name, workload, database, target)
             task, job = prepare_kernel, KernelJob(f"{cases.folder}/{name}.so", cases, note)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from ...machine.flush import cache_flush
@@ -47,10 +48,10 @@ class KernelJob:
 
 @dataclass(frozen=True)
 class BaselineJob:
-    """Another library's implementation of an operator, to be timed."""
+    """Another library's implementation of an operator; ``libraries`` is pickled with its code."""
 
     library: str
-    operator: str
+    libraries: bytes
     shape: Mapping[str, Any]
     cases: Cases
 
@@ -109,7 +110,7 @@ def prepare_peak(dtype: str) -> tuple[int, float]:
 def _judged(job: BaselineJob, case: int) -> list[tuple[Variant, bool]]:
     """Return a library's variants on one test case, each with whether its output is right."""
     arrays = [np.load(job.cases.file(case, i)).view(np.dtype(a.dtype)) for i, a in enumerate(job.cases.args)]
-    found = variants(job.library, job.operator, job.shape, arrays[:-1])
+    found = variants(job.library, cloudpickle.loads(job.libraries), job.shape, arrays[:-1])
     return [(v, compare(v.to_array(v.call()), arrays[-1], job.cases.allowed).ok) for v in found]
 
 

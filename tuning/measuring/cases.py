@@ -18,7 +18,7 @@ from ...machine.errors import InputError
 from .guards import GuardedArray
 from .measurement import seconds_of
 from .verdict import Expected, Verdict
-from .verification import expected_output, fill_untouched, index_limits, inputs_for, workload_tolerance
+from .verification import expected_output, fill_untouched, inputs_of, workload_tolerance
 
 # An output that does not depend on the inputs cannot be right on two; what depends on a few values is seldom
 # right on three.
@@ -54,9 +54,8 @@ def prepare_cases(workload: Workload, folder: str, seed: int | None = None) -> C
     """Draw inputs with fresh entropy (or a given seed), compute what is expected, and write both to disk."""
     cases = Cases(folder, workload.args, workload_tolerance(workload))
     seeds = np.random.SeedSequence(seed).generate_state(CASES)
-    positions = index_limits(workload.func)
     for case in range(CASES):
-        inputs = inputs_for(workload.inputs, int(seeds[case]), workload.output.dtype, positions)
+        inputs = inputs_of(workload, int(seeds[case]))
         arrays = [*inputs, expected_output(workload, inputs)]
         try:
             Path(folder).mkdir(exist_ok=True)

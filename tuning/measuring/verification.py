@@ -13,7 +13,7 @@ from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 from tvm_ffi import structural_walk
 
-from ...kernels.operator import ArgSpec, Workload
+from ...kernels.operator import ArgSpec, Ranges, Workload
 from ...schedules.analysis import root_block
 
 # Tolerance in rounding errors: see `tolerance`.
@@ -30,6 +30,7 @@ def inputs_for(
     seed: int,
     output_dtype: str | None = None,
     index_limits: Mapping[str, int] = MappingProxyType({}),
+    ranges: Ranges = MappingProxyType({}),
 ) -> list[np.ndarray]:
     """Draw random inputs of the right kind for each dtype.
 
@@ -48,20 +49,36 @@ def inputs_for(
         The type the results are summed in.
     index_limits : mapping of str to int
         Arguments that are positions in others, and how many positions there are: see `index_limits`.
+    ranges : mapping of str to (float, float)
+        Bounds of floating-point arguments that are not drawn from [-1, 1).
     """
     rng = np.random.default_rng(seed)
     sum_bits = 0 if output_dtype is None else 8 * np.dtype(output_dtype).itemsize
-    return [_draw(rng, arg, sum_bits, index_limits.get(arg.name)) for arg in args]
+    return [
+        _draw(rng, arg, sum_bits, index_limits.get(arg.name), ranges.get(arg.name, (-1, 1))) for arg in args
+    ]
 
 
-def _draw(rng: np.random.Generator, arg: ArgSpec, sum_bits: int, positions: int | None) -> np.ndarray:
+def inputs_of(workload: Workload, seed: int) -> list[np.ndarray]:
+    """Draw a workload's inputs: see `inputs_for`."""
+    limits = index_limits(workload.func)
+    return inputs_for(workload.inputs, seed, workload.output.dtype, limits, workload.ranges)
+
+
+def _draw(
+    rng: np.random.Generator,
+    arg: ArgSpec,
+    sum_bits: int,
+    positions: int | None,
+    bounds: tuple[float, float],
+) -> np.ndarray:
     dtype = np.dtype(arg.dtype)
     if positions is not None:
         return rng.integers(0, min(positions, np.iinfo(dtype).max), arg.shape, dtype=dtype)
     if dtype == np.bool_:
         return rng.integers(0, 2, arg.shape).astype(np.bool_)
     if dtype.kind not in "iu":
-        return rng.uniform(-1, 1, arg.shape).astype(dtype)
+        return rng.uniform(*bounds, arg.shape).astype(dtype)
     if 4 * 8 * dtype.itemsize <= sum_bits:
         info = np.iinfo(dtype)
         return rng.integers(info.min, info.max, arg.shape, dtype=dtype, endpoint=True)

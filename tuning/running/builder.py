@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-import cloudpickle
-
 from ... import schedules
 from ...schedules.rule import ScheduleRule
 from ..measuring.tasks import BuildJob, Built, build_candidate
+from ..processes.portable import pickled_with_code
 from ..processes.worker import Worker, WorkerCrash, WorkerError, WorkerTimeout
 from ..records.record import Status
 
@@ -111,13 +108,4 @@ def portable_rule(rule: ScheduleRule) -> str | bytes:
     """Return a rule in a form that a worker can make it of: its name, or itself pickled with its code."""
     if schedules.schedule_rules().get(rule.name) is rule:
         return rule.name
-    # Functions from a script or a file of one's own: their module may not be importable elsewhere.
-    functions = [getattr(f, "func", f) for f in (rule.rewrite, rule.open_space)]  # that of a partial
-    modules = [sys.modules.get(f.__module__) for f in functions]
-    own = {m for m in modules if m and m.__name__ != "__main__" and not m.__name__.startswith("tunesmith.")}
-    with ExitStack() as stack:
-        for module in own:
-            cloudpickle.register_pickle_by_value(module)
-            stack.callback(cloudpickle.unregister_pickle_by_value, module)
-        pickled: bytes = cloudpickle.dumps(rule)
-    return pickled
+    return pickled_with_code(rule, (rule.rewrite, rule.open_space))
