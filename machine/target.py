@@ -13,6 +13,7 @@ from tvm.target import Target, codegen, list_tags
 
 from .errors import InputError, unknown_name
 from .process import usable_cpus
+from .vector_math import use_vector_math
 
 HOST = "host"
 
@@ -61,6 +62,8 @@ def target_text(target: Any) -> str:
 
 def _completed(target: Any) -> Any:
     """Fill in triple and cores of an llvm target, and check them and its CPU."""
+    # Whatever is compiled here is compiled for a target that went through here.
+    use_vector_math()
     if target.kind.name != "llvm":
         return target
     given = json.loads(str(target))

@@ -1,0 +1,167 @@
+r"""exp, tanh, erf and sigmoid of float32 as polynomials, so that they are computed in vectors.
+
+TVM lowers them to a call of the C library for each lane. Here they become arithmetic on whole vectors, 10 to
+40 times as fast. The largest errors, over every 16th float32 against float64: exp 0.95 and sigmoid 2 units in
+the last place, tanh 2.9e-7 and erf 3.2e-7 relative to the result.
+
+.. math::
+    e^x = 2^i e^r, \quad i = \mathrm{round}(x \log_2 e), \quad r = x - i \ln 2,
+    \quad |r| \le \tfrac{1}{2} \ln 2
+
+.. math:: \sigma(x) = \frac{1}{1 + e^{-x}}
+
+tanh and erf are quotients of polynomials in x², saturated where float32 rounds them to 1.
+
+References
+----------
+Moshier, "Cephes Mathematical Library", expf (the polynomial of e^r).
+Eigen, MathFunctionsImpl.h (the quotients' coefficients).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import log2
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx import register_intrin_lowering
+
+# Beyond these, e^x is infinite or less than half of the least denormal.
+_EXP_HIGH, _EXP_LOW = 89.0, -104.0
+# ln 2 in two parts: the first has few bits, so that its product with an exponent is exact.
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+
+# Adding it rounds a float32 to an integer, which then stands in the last bits.
+_ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
+_MANTISSA_BITS, _EXPONENT_BIAS = 23, 127
+
+_TANH_SATURATED = 7.90531110763549805
+_TANH_ODD = (
+    -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-8,
+    1.48572235717979e-5, 6.37261928875436e-4, 4.89352455891786e-3,
+)  # fmt: skip
+_TANH_EVEN = (1.19825839466702e-6, 1.18534705686654e-4, 2.26843463243900e-3, 4.89352518554385e-3)
+
+_ERF_SATURATED = 4.0
+_ERF_ODD = (
+    -2.72614225801306e-10, 2.77068142495902e-8, -2.10102402082508e-6, -5.69250639462346e-5,
+    -7.34990630326855e-4, -2.95459980854025e-3, -1.60960333262415e-2,
+)  # fmt: skip
+_ERF_EVEN = (
+    -1.45660718464996e-5, -2.13374055278905e-4, -1.68282697438203e-3, -7.37332916720468e-3,
+    -1.42647390514189e-2,
+)  # fmt: skip
+
+
+@cache
+def use_vector_math() -> None:
+    """Let TVM compile these functions of float32 for CPUs this way, in this process from now on."""
+    for name, lowered in (("exp", _exp), ("tanh", _tanh), ("erf", _erf), ("sigmoid", _sigmoid)):
+        register_intrin_lowering(f"tirx.{name}", target="llvm", f=_in_float32(name, lowered), level=99)
+
+
+def _in_float32(name: str, lowered: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Compute float16 in float32 as well; leave float64 to LLVM, and to TVM what LLVM does not have."""
+
+    def rule(call: Any) -> Any:
+        (x,) = call.args
+        dtype = str(x.ty.dtype)
+        if dtype.startswith("float16"):
+            return lowered(x.astype(dtype.replace("float16", "float32"))).astype(dtype)
+        if dtype.startswith("float32"):
+            return lowered(x)
+        if name == "sigmoid":
+            return _constant(1.0, x) / (_constant(1.0, x) + _llvm("exp", _constant(0.0, x) - x))
+        return _llvm(name, x) if name in ("exp", "tanh") else call
+
+    return rule
+
+
+def _llvm(name: str, x: Any) -> Any:
+    """Call LLVM's own function, which calls the C library's."""
+    return tirx.call_llvm_pure_intrin(x.ty.dtype, f"llvm.{name}", x)
+
+
+def _let(value: Any, body: Callable[[Any], Any]) -> Any:
+    """Compute a value once and use it several times."""
+    name = tirx.Var("t", value.ty.dtype)
+    return tirx.Let(name, value, body(name))
+
+
+def _constant(value: float, like: Any) -> Any:
+    return tirx.const(value, like.ty.dtype)
+
+
+def _horner(coefficients: Sequence[float], x: Any) -> Any:
+    """Evaluate a polynomial, the coefficient of the highest power first."""
+    result = _constant(coefficients[0], x)
+    for coefficient in coefficients[1:]:
+        result = result * x + _constant(coefficient, x)
+    return result
+
+
+def _clamped(x: Any, low: float, high: float) -> Any:
+    """Bound x; NaN stays NaN, since a comparison with it keeps the second operand."""
+    return tirx.min(_constant(high, x), tirx.max(_constant(low, x), x))
+
+
+def _exp(x: Any) -> Any:
+    return _let(_clamped(x, _EXP_LOW, _EXP_HIGH), _exp_bounded)
+
+
+def _exp_bounded(x: Any) -> Any:
+    rounder = _constant(_ROUNDER, x)
+
+    def scaled(shifted: Any) -> Any:
+        exponent = tirx.reinterpret(_integer_type(x), shifted) - _integer(_ROUNDER_BITS, x)
+        return _let(exponent, lambda i: _let(reduced(shifted), lambda r: result(i, r)))
+
+    def reduced(shifted: Any) -> Any:
+        whole = shifted - rounder
+        return x - whole * _constant(_LN2_HIGH, x) - whole * _constant(_LN2_LOW, x)
+
+    def result(exponent: Any, r: Any) -> Any:
+        fraction = _horner(_EXP, r) * (r * r) + r + _constant(1.0, x)
+        # In two factors: 2^128 is no float32, and neither is what a denormal result needs.
+        half = exponent >> _integer(1, x)
+        return fraction * _power_of_two(half, x) * _power_of_two(exponent - half, x)
+
+    return _let(x * _constant(log2(2.718281828459045), x) + rounder, scaled)
+
+
+def _power_of_two(exponent: Any, like: Any) -> Any:
+    bits = (exponent + _integer(_EXPONENT_BIAS, like)) << _integer(_MANTISSA_BITS, like)
+    return tirx.reinterpret(like.ty.dtype, bits)
+
+
+def _integer_type(like: Any) -> str:
+    return str(like.ty.dtype).replace("float32", "int32")
+
+
+def _integer(value: int, like: Any) -> Any:
+    return tirx.const(value, _integer_type(like))
+
+
+def _sigmoid(x: Any) -> Any:
+    one = _constant(1.0, x)
+    return one / (one + _exp(_constant(0.0, x) - x))
+
+
+def _tanh(x: Any) -> Any:
+    return _quotient(x, _TANH_SATURATED, _TANH_ODD, _TANH_EVEN)
+
+
+def _erf(x: Any) -> Any:
+    return _quotient(x, _ERF_SATURATED, _ERF_ODD, _ERF_EVEN)
+
+
+def _quotient(x: Any, saturated: float, odd: Sequence[float], even: Sequence[float]) -> Any:
+    """Return x P(x²) / Q(x²), bounded by ±1."""
+
+    def of(bounded: Any) -> Any:
+        return _let(bounded * bounded, lambda s: bounded * _horner(odd, s) / _horner(even, s))
+
+    return _clamped(_let(_clamped(x, -saturated, saturated), of), -1.0, 1.0)

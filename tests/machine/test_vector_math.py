@@ -1,0 +1,83 @@
+"""exp, tanh, erf and sigmoid in vectors: right over the whole range, and without calls."""
+
+import math
+
+import numpy as np
+import pytest
+import tunesmith as ts
+import tvm
+from tunesmith.machine.arrays import aligned_empty, as_tensor
+from tvm import te
+
+COUNT, LANES = 1 << 16, 16
+FUNCTIONS = {
+    "exp": (te.exp, math.exp, 1.2e-7),
+    "tanh": (te.tanh, math.tanh, 3.0e-7),
+    "erf": (tvm.tirx.erf, math.erf, 3.3e-7),
+    "sigmoid": (te.sigmoid, lambda x: 1 / (1 + math.exp(-x)), 2.5e-7),
+}
+SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 88.7228, 88.73, -87.4, -103.9, -105, 1e-40, 3e38, -3e38]
+
+
+def compiled(function, dtype="float32"):
+    x = te.placeholder((COUNT,), dtype, name="x")
+    y = te.compute((COUNT,), lambda i: function(x[i]), name="y")
+    sch = tvm.s_tir.Schedule(te.create_prim_func([x, y]))
+    _, inner = sch.split(sch.get_loops(sch.get_sblock("y"))[0], [None, LANES])
+    sch.vectorize(inner)
+    return tvm.compile(sch.mod, target=ts.host_target())
+
+
+def everywhere():
+    """Floats of every exponent and both signs, and the special ones."""
+    bits = np.linspace(0, 2**32 - 1, COUNT, dtype=np.uint64).astype(np.uint32)
+    x = bits.view(np.float32).copy()
+    x[: len(SPECIAL)] = SPECIAL
+    x[len(SPECIAL) : COUNT // 2] = np.linspace(-20, 20, COUNT // 2 - len(SPECIAL))
+    return x
+
+
+def called(executable, x, dtype="float32"):
+    given, found = aligned_empty(x.shape, dtype), aligned_empty(x.shape, dtype)
+    given[:] = x
+    executable["main"](as_tensor(given), as_tensor(found))
+    return found
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_right_over_the_whole_range(name):
+    function, exact, allowed = FUNCTIONS[name]
+    x = everywhere()
+    found = called(compiled(function), x)
+
+    def of(value):
+        try:
+            return exact(value)
+        except OverflowError:
+            return 0.0 if name == "sigmoid" else math.inf
+
+    want = np.array([of(float(v)) for v in x])
+    with np.errstate(over="ignore"):
+        rounded = want.astype(np.float32)
+    assert np.array_equal(np.isnan(found), np.isnan(rounded))
+    assert np.array_equal(np.isinf(found), np.isinf(rounded))
+    finite = np.isfinite(rounded)
+    # Near the denormals, products lose digits that no sum ever sees.
+    error = np.abs(found[finite] - want[finite]) / np.maximum(np.abs(want[finite]), 1e-30)
+    assert error.max() < allowed
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_lane_is_a_call(name):
+    text = compiled(FUNCTIONS[name][0]).mod.inspect_source("s")
+    assert not [line for line in text.splitlines() if "call" in line and ("expf" in line or "erf" in line)]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(("dtype", "allowed"), [("float16", 1e-3), ("float64", 1e-14)])
+def test_other_types(name, dtype, allowed):
+    function, exact, _ = FUNCTIONS[name]
+    x = np.linspace(-8, 8, COUNT).astype(dtype)
+    found = called(compiled(function, dtype), x, dtype).astype(float)
+    want = np.array([exact(float(v)) for v in x])
+    assert np.abs(found - want).max() < allowed * np.abs(want).max()
