@@ -10,6 +10,7 @@ from .conv2d import CONV2D
 from .linear_relu import LINEAR_RELU
 from .matmul import MATMUL
 from .operator import Operator, Workload
+from .pool2d import AVG_POOL2D, GLOBAL_AVG_POOL2D, MAX_POOL2D
 from .relu import RELU
 from .user_file import load_operator
 
@@ -30,7 +31,16 @@ def by_name(*operators: Operator) -> dict[str, Operator]:
     return table
 
 
-OPERATORS: dict[str, Operator] = by_name(MATMUL, LINEAR_RELU, CONV2D, RELU, ADD)
+OPERATORS: dict[str, Operator] = by_name(
+    MATMUL,
+    LINEAR_RELU,
+    CONV2D,
+    RELU,
+    ADD,
+    AVG_POOL2D,
+    GLOBAL_AVG_POOL2D,
+    MAX_POOL2D,
+)
 """Every operator that tunesmith brings."""
 
 

@@ -1,0 +1,69 @@
+"""The references of what mostly moves data against loops and formulas of their own."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import tunesmith as ts
+
+RNG = np.random.default_rng(5)
+
+
+def whole(*shape):
+    """Small whole numbers: few enough to be told apart, and exact in every type."""
+    return RNG.integers(-60, 61, shape).astype("float32")
+
+
+def distinct(*shape):
+    """Numbers that occur once."""
+    return RNG.permutation(int(np.prod(shape))).reshape(shape).astype("float32")
+
+
+def to_nhwc(array, layout):
+    return array if layout == "NHWC" else array.transpose(0, 2, 3, 1)
+
+
+POOLS = [
+    {"n": 2, "h": 7, "w": 6, "c": 3, "kernel": 3, "stride": 2, "padding": 1},
+    {"n": 1, "h": 5, "w": 8, "c": 2, "kernel": 2, "stride": 3, "padding": 0},
+    {"n": 1, "h": 2, "w": 3, "c": 2, "kernel": 4, "stride": 1, "padding": 3},
+]
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("shape", POOLS, ids=str)
+@pytest.mark.parametrize(("name", "reduce"), [("max_pool2d", np.max), ("avg_pool2d", np.mean)])
+def test_pooling_reduces_the_elements_that_a_window_has(name, reduce, shape, layout):
+    workload = ts.workload(name, **shape, layout=layout)
+    x = whole(*workload.inputs[0].shape)
+    got, x = to_nhwc(workload.reference(x), layout), to_nhwc(x, layout)
+    k, s, r = shape["kernel"], shape["stride"], shape["padding"]
+    rows, columns = (len(range(-r, shape[size] + r - k + 1, s)) for size in "hw")
+    assert got.shape == (shape["n"], rows, columns, shape["c"])
+    assert to_nhwc(np.empty(workload.output.shape), layout).shape == got.shape
+    for n, p, q, c in np.ndindex(*got.shape):
+        top, left = p * s - r, q * s - r
+        window = x[n, max(top, 0) : top + k, max(left, 0) : left + k, c]
+        assert got[n, p, q, c] == np.float32(reduce(window.astype("float64")))
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_global_avg_pool2d(layout):
+    workload = ts.workload("global_avg_pool2d", n=2, h=3, w=5, c=4, layout=layout)
+    x = whole(*workload.inputs[0].shape)
+    got, x = workload.reference(x), to_nhwc(x, layout)
+    pixels = list(product(range(3), range(5)))
+    want = [[sum(x[n, i, j, c] for i, j in pixels) / 15 for c in range(4)] for n in (0, 1)]
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"kernel": 2, "padding": 2}, "padding must be less than kernel: padding=2, kernel=2"),
+        ({"kernel": 7, "padding": 1}, r"kernel must be at most h \+ 2 \* padding: kernel=7, h=4, padding=1"),
+    ],
+)
+def test_a_window_that_sees_nothing_is_refused(more, message):
+    with pytest.raises(ts.InputError, match=message):
+        ts.workload("max_pool2d", n=1, h=4, w=9, c=1, **more)
