@@ -12,6 +12,7 @@ from .matmul import MATMUL
 from .operator import Operator, Workload
 from .pool2d import AVG_POOL2D, GLOBAL_AVG_POOL2D, MAX_POOL2D
 from .relu import RELU
+from .transpose import TRANSPOSE
 from .user_file import load_operator
 
 
@@ -40,6 +41,7 @@ OPERATORS: dict[str, Operator] = by_name(
     AVG_POOL2D,
     GLOBAL_AVG_POOL2D,
     MAX_POOL2D,
+    TRANSPOSE,
 )
 """Every operator that tunesmith brings."""
 

@@ -67,3 +67,26 @@ def test_global_avg_pool2d(layout):
 def test_a_window_that_sees_nothing_is_refused(more, message):
     with pytest.raises(ts.InputError, match=message):
         ts.workload("max_pool2d", n=1, h=4, w=9, c=1, **more)
+
+
+@pytest.mark.parametrize("order", ["abdc", "acbd", "dcba", "cdab", "bcda", "abcd"])
+def test_transpose(order):
+    extents = {"a": 2, "b": 3, "c": 4, "d": 5}
+    workload = ts.workload("transpose", **extents, order=order)
+    x = distinct(2, 3, 4, 5)
+    got = workload.reference(x)
+    assert got.shape == workload.output.shape == tuple(extents[axis] for axis in order)
+    assert got.flags.c_contiguous
+    for position in np.ndindex(*got.shape):
+        at = dict(zip(order, position, strict=True))
+        assert got[position] == x[at["a"], at["b"], at["c"], at["d"]]
+
+
+def test_transposition_moves_blocks_of_channels_as_its_text_says():
+    x = distinct(2, 3, 5, 8)  # n, h, w, channels: two blocks of four
+    blocked = x.reshape(2, 15, 2, 4).transpose(0, 2, 1, 3)
+    last = ts.workload("transpose", a=2, b=15, c=2, d=4, order="acbd")
+    np.testing.assert_array_equal(last.reference(x.reshape(2, 15, 2, 4)), blocked)
+    first = ts.workload("transpose", a=2, b=2, c=4, d=15, order="abdc")
+    channels_first = np.ascontiguousarray(x.transpose(0, 3, 1, 2)).reshape(2, 2, 4, 15)
+    np.testing.assert_array_equal(first.reference(channels_first), blocked)

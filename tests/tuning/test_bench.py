@@ -28,6 +28,7 @@ WORKLOADS = [
         for name in ("max_pool2d", "avg_pool2d")
         for layout in ("NHWC", "NCHW")
     ),
+    *(ts.workload("transpose", a=3, b=4, c=5, d=6, order=order) for order in ("abdc", "acbd", "dbac")),
     *(ts.workload("global_avg_pool2d", n=2, h=9, w=8, c=5, layout=layout) for layout in ("NHWC", "NCHW")),
 ]
 # PyTorch computes these in two memory formats.
