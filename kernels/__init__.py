@@ -12,6 +12,7 @@ from .matmul import MATMUL
 from .operator import Operator, Workload
 from .pool2d import AVG_POOL2D, GLOBAL_AVG_POOL2D, MAX_POOL2D
 from .relu import RELU
+from .softmax import LOG_SOFTMAX, SOFTMAX
 from .transpose import TRANSPOSE
 from .user_file import load_operator
 
@@ -42,6 +43,8 @@ OPERATORS: dict[str, Operator] = by_name(
     GLOBAL_AVG_POOL2D,
     MAX_POOL2D,
     TRANSPOSE,
+    SOFTMAX,
+    LOG_SOFTMAX,
 )
 """Every operator that tunesmith brings."""
 
