@@ -7,11 +7,13 @@ from typing import Any
 from ..machine.errors import InputError, unknown_name
 from .add import ADD
 from .conv2d import CONV2D
+from .layer_norm import LAYER_NORM
 from .linear_relu import LINEAR_RELU
 from .matmul import MATMUL
 from .operator import Operator, Workload
 from .pool2d import AVG_POOL2D, GLOBAL_AVG_POOL2D, MAX_POOL2D
 from .relu import RELU
+from .rms_norm import RMS_NORM
 from .softmax import LOG_SOFTMAX, SOFTMAX
 from .transpose import TRANSPOSE
 from .user_file import load_operator
@@ -45,6 +47,8 @@ OPERATORS: dict[str, Operator] = by_name(
     TRANSPOSE,
     SOFTMAX,
     LOG_SOFTMAX,
+    LAYER_NORM,
+    RMS_NORM,
 )
 """Every operator that tunesmith brings."""
 

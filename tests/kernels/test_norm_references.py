@@ -78,9 +78,56 @@ def test_a_masked_position_has_no_weight(run):
         np.testing.assert_allclose(run(workload, [x]), want, rtol=1e-6)
 
 
+def looped_layer_norm(row, gamma, beta):
+    mean = math.fsum(row) / len(row)
+    variance = math.fsum((v - mean) ** 2 for v in row) / len(row)
+    return [(v - mean) / math.sqrt(variance + 1e-5) * g + b for v, g, b in zip(row, gamma, beta, strict=True)]
+
+
+def looped_rms_norm(row, gamma):
+    root = math.sqrt(math.fsum(v * v for v in row) / len(row) + 1e-6)
+    return [v / root * g for v, g in zip(row, gamma, strict=True)]
+
+
+def test_layer_norm():
+    x, gamma, beta = drawn(3, 5), drawn(5), drawn(5)
+    want = [looped_layer_norm(row, gamma, beta) for row in x]
+    got = ts.workload("layer_norm", dtype="float64", m=3, n=5).reference(x, gamma, beta)
+    np.testing.assert_allclose(got, want, rtol=1e-13)
+
+
+def test_rms_norm():
+    x, gamma = drawn(3, 5), drawn(5)
+    want = [looped_rms_norm(row, gamma) for row in x]
+    got = ts.workload("rms_norm", dtype="float64", m=3, n=5).reference(x, gamma)
+    np.testing.assert_allclose(got, want, rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("row", EXTREME_ROWS.values(), ids=EXTREME_ROWS)
+def test_norms_are_right_at_extreme_values(row, dtype, both):
+    x = np.array([row]).astype(dtype)
+    shape, wide = {"m": 1, "n": len(row)}, x[0].astype(float)
+    gamma, beta = np.arange(1.0, len(row) + 1), np.full(len(row), 0.5)
+    close = {"rtol": 1e-3, "atol": 1e-3} if dtype == "float16" else {"rtol": 1e-6, "atol": 1e-6}
+    got = both(ts.workload("layer_norm", dtype=dtype, **shape), x, gamma, beta)
+    np.testing.assert_allclose(got[0], looped_layer_norm(wide, gamma, beta), **close)
+    got = both(ts.workload("rms_norm", dtype=dtype, **shape), x, gamma)
+    np.testing.assert_allclose(got[0], looped_rms_norm(wide, gamma), **close)
+
+
+def test_equal_values_have_no_deviation(both):
+    # The variance by E[x^2] - E[x]^2 would be a rounding error of 1e8.
+    x, gamma, beta = np.full((1, 768), 1e4), np.ones(768), np.arange(768.0)
+    got = both(ts.workload("layer_norm", m=1, n=768), x, gamma, beta)
+    np.testing.assert_array_equal(got[0], beta)
+
+
 BLOCKS = {
     "softmax": ["row_max", "exp", "row_sum", "softmax"],
     "log_softmax": ["row_max", "exp", "row_sum", "log_sum", "log_softmax"],
+    "layer_norm": ["row_sum", "mean", "square_sum", "inverse", "layer_norm"],
+    "rms_norm": ["square_sum", "inverse", "rms_norm"],
 }
 
 

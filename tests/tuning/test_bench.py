@@ -19,6 +19,8 @@ WORKLOADS = [
     ts.workload("add", m=17, n=19),
     ts.workload("softmax", m=17, n=19),
     ts.workload("log_softmax", m=17, n=19),
+    ts.workload("layer_norm", m=17, n=19),
+    ts.workload("rms_norm", m=17, n=19),
     ts.workload("conv2d", **CONV),
     ts.workload("conv2d", **CONV, bias=1, relu=1),
     ts.workload("conv2d", **{**CONV, "dilation": 2}, bias=1, layout="NCHW"),
