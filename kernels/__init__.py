@@ -7,6 +7,7 @@ from typing import Any
 from ..machine.errors import InputError, unknown_name
 from .add import ADD
 from .conv2d import CONV2D
+from .elementwise import ELEMENTWISE
 from .layer_norm import LAYER_NORM
 from .linear_relu import LINEAR_RELU
 from .matmul import MATMUL
@@ -49,6 +50,7 @@ OPERATORS: dict[str, Operator] = by_name(
     LOG_SOFTMAX,
     LAYER_NORM,
     RMS_NORM,
+    ELEMENTWISE,
 )
 """Every operator that tunesmith brings."""
 
