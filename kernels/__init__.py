@@ -42,15 +42,15 @@ OPERATORS: dict[str, Operator] = by_name(
     CONV2D,
     RELU,
     ADD,
+    MAX_POOL2D,
     AVG_POOL2D,
     GLOBAL_AVG_POOL2D,
-    MAX_POOL2D,
     TRANSPOSE,
+    *ELEMENTWISE,
     SOFTMAX,
     LOG_SOFTMAX,
     LAYER_NORM,
     RMS_NORM,
-    ELEMENTWISE,
 )
 """Every operator that tunesmith brings."""
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import pi, sqrt
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from . import elementwise_libraries as twins
 from .arithmetic import DTYPES, exact, rounded, sum_dtype
 from .elementwise_shapes import EXAMPLES
 from .libraries import Libraries
-from .operator import Dim, Operator
+from .operator import Dim, Operator, Ranges
 
 # A function of int8 needs the scales of what goes in and comes out: a model's business.
 _DTYPES = tuple(dtype for dtype in DTYPES if dtype != "int8")
@@ -44,6 +45,7 @@ def elementwise(
     operations: int,
     libraries: Libraries,
     inputs: Mapping[str, str] | None = None,
+    ranges: Ranges = MappingProxyType({}),
 ) -> Operator:
     """Make an operator that computes each element from those of its inputs at the same place.
 
@@ -61,6 +63,8 @@ def elementwise(
         How others compute it.
     inputs : mapping of str to str
         The inputs' dimensions by their names; one that is (m, n) where left out.
+    ranges : mapping of str to (float, float)
+        What test data is drawn from where [-1, 1) would miss a branch.
     """
     dimensions = inputs or {"x": "mn"}
 
@@ -84,6 +88,7 @@ def elementwise(
         reference=reference,
         flops=lambda m, n: operations * m * n,
         dtypes=_DTYPES,
+        ranges=ranges,
         libraries=libraries,
         examples=EXAMPLES[name],
     )
@@ -135,6 +140,7 @@ HARD_SWISH = elementwise(
     lambda x: x * np.clip(x + 3, 0, 6) / 6,
     5,
     twins.HARD_SWISH,
+    ranges={"x": (-6, 6)},
 )
 SCALE_SHIFT_CLIP = elementwise(
     "scale_shift_clip",
@@ -143,6 +149,7 @@ SCALE_SHIFT_CLIP = elementwise(
     4,
     twins.SCALE_SHIFT_CLIP,
     {"x": "mn", "scale": "n", "shift": "n"},
+    {"x": (-16, 16)},
 )
 
 ELEMENTWISE = (EXP, TANH, SIGMOID, SILU, GELU_TANH, BIAS_GELU, SWIGLU, HARD_SWISH, SCALE_SHIFT_CLIP)
