@@ -6,12 +6,15 @@ from typing import Any
 
 from ..machine.errors import InputError, unknown_name
 from .add import ADD
+from .concat import CONCAT
 from .conv2d import CONV2D
 from .elementwise import ELEMENTWISE
 from .layer_norm import LAYER_NORM
+from .gather import GATHER
 from .linear_relu import LINEAR_RELU
 from .matmul import MATMUL
 from .operator import Operator, Workload
+from .pad import PAD
 from .pool2d import AVG_POOL2D, GLOBAL_AVG_POOL2D, MAX_POOL2D
 from .relu import RELU
 from .rms_norm import RMS_NORM
@@ -46,6 +49,9 @@ OPERATORS: dict[str, Operator] = by_name(
     AVG_POOL2D,
     GLOBAL_AVG_POOL2D,
     TRANSPOSE,
+    CONCAT,
+    PAD,
+    GATHER,
     *ELEMENTWISE,
     SOFTMAX,
     LOG_SOFTMAX,

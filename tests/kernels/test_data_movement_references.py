@@ -134,3 +134,43 @@ def test_narrow_types_are_rounded_once_after_the_whole_chain(dtype, run):
     got, want = run(workload, [x]), workload.reference(x)
     # Where float32 is near the middle of two numbers it may go either way.
     assert np.mean(got != want) < 0.02
+
+
+@pytest.mark.parametrize("axis", "abcd")
+def test_concat(axis):
+    workload = ts.workload("concat", a=2, b=3, c=4, d=5, more=3, axis=axis)
+    x, z = (distinct(*a.shape) for a in workload.inputs)
+    got, along = workload.reference(x, -z), "abcd".index(axis)
+    assert got.shape == workload.output.shape
+    for position in np.ndindex(*got.shape):
+        beyond = position[along] - x.shape[along]
+        there = (*position[:along], beyond, *position[along + 1 :])
+        assert got[position] == (x[position] if beyond < 0 else -z[there])
+
+
+def test_pad():
+    workload = ts.workload("pad", n=2, h=3, w=4, c=5, before=1, after=2, value=-9)
+    x = distinct(*workload.inputs[0].shape)
+    got = workload.reference(x)
+    assert got.shape == workload.output.shape == (2, 6, 7, 5)
+    for n, p, q, c in np.ndindex(*got.shape):
+        inside = 1 <= p < 4 and 1 <= q < 5
+        assert got[n, p, q, c] == (x[n, p - 1, q - 1, c] if inside else -9)
+
+
+def test_padding_with_what_int8_does_not_have_is_refused():
+    shape = {"n": 1, "h": 1, "w": 1, "c": 1, "before": 1}
+    assert ts.workload("pad", dtype="int8", **shape, value=127).reference(np.int8([[[[5]]]])).max() == 127
+    with pytest.raises(ts.InputError, match="value must be at most 127 in int8: value=128"):
+        ts.workload("pad", dtype="int8", **shape, value=128)
+    with pytest.raises(ts.InputError, match="value must be an integer of at least -128"):
+        ts.workload("pad", **shape, value=-129)
+
+
+@pytest.mark.parametrize("index", ["int64", "int32"])
+def test_gather(index, draw):
+    workload = ts.workload("gather", v=7, d=3, m=40, index=index)
+    table, positions = draw(workload)
+    assert positions.dtype == index and set(positions) == set(range(7))
+    got = workload.reference(table, positions)
+    assert [list(row) for row in got] == [list(table[position]) for position in positions]

@@ -143,6 +143,7 @@ def test_any_conv2d_is_right_at_any_point(target, assert_right, data):
 
 # What a dimension of this name is drawn up to, where it is no extent.
 SMALL = {"kh": 4, "kw": 4, "kernel": 4, "stride": 3, "padding": 3, "dilation": 2, "groups": 3, "scale": 3}
+SMALL |= {"before": 3, "after": 3}
 
 
 @st.composite

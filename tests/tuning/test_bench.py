@@ -22,6 +22,9 @@ WORKLOADS = [
     ts.workload("log_softmax", m=17, n=19),
     ts.workload("layer_norm", m=17, n=19),
     ts.workload("rms_norm", m=17, n=19),
+    ts.workload("group_norm", n=2, c=6, h=5, w=4, groups=3),
+    ts.workload("batch_norm", n=2, h=5, w=4, c=6),
+    ts.workload("batch_norm", n=2, h=5, w=4, c=6, layout="NCHW"),
     ts.workload("conv2d", **CONV),
     ts.workload("conv2d", **CONV, bias=1, relu=1),
     ts.workload("conv2d", **{**CONV, "dilation": 2}, bias=1, layout="NCHW"),
@@ -33,6 +36,9 @@ WORKLOADS = [
     ),
     *(ts.workload("transpose", a=3, b=4, c=5, d=6, order=order) for order in ("abdc", "acbd", "dbac")),
     *(op.workload({"m": 17, "n": 19}) for op in ELEMENTWISE),
+    *(ts.workload("concat", a=3, b=4, c=5, d=6, more=7, axis=axis) for axis in "acd"),
+    ts.workload("pad", n=2, h=5, w=6, c=3, before=1, after=2, value=-3),
+    *(ts.workload("gather", v=11, d=6, m=17, index=index) for index in ("int64", "int32")),
     *(ts.workload("global_avg_pool2d", n=2, h=9, w=8, c=5, layout=layout) for layout in ("NHWC", "NCHW")),
 ]
 
