@@ -40,6 +40,7 @@ _PUBLIC: dict[str, str] = {
     "Timing": "tuning.measuring.measurement",
     "Remote": "tuning.remote.tracker",
     "verify": "tuning.proof",
+    "time_steps": "tuning.steps",
     "bench": "tuning.benchmark.bench",
     "compile": "tuning.records.compilation",
     "load_model": "integrate.model",

@@ -1,4 +1,4 @@
-"""``tunesmith show``: what becomes of an operator, as TVMScript, trace, LLVM IR or assembly."""
+"""``tunesmith show``: what becomes of an operator: its program, trace, LLVM IR, assembly, or each step."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..machine.errors import InputError
-from .arguments import one_workload
+from .arguments import one_workload, runnable_target
 from .options import TvmCommand, common_options, dtype_option, shape_option, target_option
 from .output import plain, print_notice, print_rows
+from .steps import print_steps
 
 if TYPE_CHECKING:
     from ..kernels.operator import Workload
@@ -24,7 +25,8 @@ FORMS = ("tir", "trace", "llvm", "asm")
     cls=TvmCommand,
     examples=[
         "show matmul --shape m=128,n=128,k=128",
-        "show matmul --shape m=128,n=128,k=128 --knob unroll=4 --as asm",
+        "show matmul --shape m=128,n=128,k=128 --knob mr=4 --as asm",
+        "show matmul --shape m=512,n=512,k=512 --steps",
     ],
 )
 @click.argument("operator", metavar="OP")
@@ -46,10 +48,9 @@ FORMS = ("tir", "trace", "llvm", "asm")
     "--as",
     "form",
     type=click.Choice(FORMS),
-    default="tir",
-    show_default=True,
-    help="TVMScript, the schedule's trace, LLVM IR, or assembly.",
+    help="TVMScript, the schedule's trace, LLVM IR, or assembly.  [default: tir]",
 )
+@click.option("--steps", is_flag=True, help="The schedule step by step: what each one changes, and gains.")
 @target_option
 @common_options
 def show(
@@ -58,34 +59,44 @@ def show(
     dtype: str | None,
     schedule: str | None,
     knobs: Sequence[str],
-    form: str,
+    form: str | None,
+    steps: bool,
     target: str,
     as_json: bool,
 ) -> None:
     """Print what a schedule makes of an operator.
 
-    The schedule's name and its knobs go to stderr.
+    The schedule's name and its knobs go to stderr. With --steps each step of it is built, checked and timed
+    on this machine.
     """
     from ..machine.target import as_target, target_text
 
-    workload, compile_for = one_workload(operator, shape, dtype), as_target(target)
+    if steps and form is not None:
+        raise InputError(f"--steps prints loop nests: leave --as {form} out")
+    compile_for = runnable_target(target) if steps else as_target(target)
+    workload = one_workload(operator, shape, dtype)
     scheduled, name, chosen = _scheduled(workload, compile_for, schedule, parsed_knobs(knobs))
-    text = _text(scheduled, compile_for, form)
-    if as_json:
-        row = {
-            "operator": workload.name,
-            "shape": workload.shape,
-            "dtype": workload.dtype,
-            "target": target_text(compile_for),
-            "schedule": name,
-            "knobs": chosen,
-            "form": form,
-            "text": text,
-        }
-        print_rows([row], [], as_json=True)
+    about = {
+        "operator": workload.name,
+        "shape": workload.shape,
+        "dtype": workload.dtype,
+        "target": target_text(compile_for),
+        "schedule": name,
+        "knobs": chosen,
+    }
+    if not as_json:
+        notice = f"{workload.label} {workload.dtype}, schedule {name}"
+        print_notice(f"{notice}{': ' if chosen else ''}{plain(chosen)}")
+    if steps:
+        from ..tuning.steps import time_steps
+
+        print_steps(time_steps(workload, scheduled, compile_for, say=print_notice), about, as_json)
         return
-    print_notice(f"{workload.label} {workload.dtype}, schedule {name}{': ' if chosen else ''}{plain(chosen)}")
-    click.echo(text)
+    text = _text(scheduled, compile_for, form or FORMS[0])
+    if as_json:
+        print_rows([{**about, "form": form or FORMS[0], "text": text}], [], as_json=True)
+    else:
+        click.echo(text)
 
 
 def parsed_knobs(words: Sequence[str]) -> dict[str, int]:

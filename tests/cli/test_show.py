@@ -1,5 +1,6 @@
 import pytest
 import tvm
+from tunesmith.cli.steps import gain
 
 SHAPE = "m=8,n=16,k=4"
 
@@ -32,6 +33,46 @@ def test_unscheduled_is_the_definition(run, matmul):
     tvm.ir.assert_structural_equal(shown["main"], matmul.func)
 
 
+def test_the_steps_are_told_with_their_loops_and_times(run):
+    outcome = run("show", "matmul", "--shape", SHAPE, "--steps")
+    assert outcome.status == 0
+    for sign in (
+        "unscheduled: ",
+        "1. ",
+        "   # ",
+        "x the step before, ",
+        "     + ",
+        "after all steps:",
+        "verdict",
+    ):
+        assert sign in outcome.stdout
+    assert "schedule matmul: " in outcome.stderr
+    rows = run("show", "relu", "--shape", "m=64,n=256", "--steps", "--json").rows
+    assert [row["step"] for row in rows] == list(range(len(rows))) and len(rows) > 2
+    assert all(row["schedule"] == "general" and row["median_s"] > 0 for row in rows)
+
+
+def test_unscheduled_has_no_steps(run):
+    rows = run("show", "matmul", "--shape", SHAPE, "--schedule", "unscheduled", "--steps", "--json").rows
+    assert [row["step"] for row in rows] == [0]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (None, ""),
+        (0.994, "0.99x"),
+        (0.999, "1.0x"),
+        (1.04, "1.0x"),
+        (9.97, "10x"),
+        (12.6, "13x"),
+        (118, "120x"),
+    ],
+)
+def test_gains_have_two_digits(ratio, text):
+    assert gain(ratio) == text
+
+
 def test_a_file_of_ones_own(run, user_file):
     assert "double" in run("show", f"{user_file}:DOUBLE", "--shape", "n=7").stdout
 
@@ -55,6 +96,10 @@ def test_a_file_of_ones_own(run, user_file):
         (["matmul", "--shape", SHAPE, "--knob", "mr=1", "--knob", "mr=2"], "mr is given twice"),
         (["matmul", "--shape", SHAPE, "--knob", "lanes=3"], "knobs must keep the rule"),
         (["matmul", "--shape", SHAPE, "--schedule", "unscheduled", "--knob", "mr=1"], "has no knobs"),
+        (
+            ["matmul", "--shape", SHAPE, "--steps", "--as", "asm"],
+            "--steps prints loop nests: leave --as asm out",
+        ),
         (["nowhere.py:X"], "no such file: nowhere.py"),
     ],
 )
