@@ -6,9 +6,11 @@ from typing import Any
 
 from ..machine.errors import InputError, unknown_name
 from .add import ADD
+from .batch_norm import BATCH_NORM
 from .concat import CONCAT
 from .conv2d import CONV2D
 from .elementwise import ELEMENTWISE
+from .group_norm import GROUP_NORM
 from .layer_norm import LAYER_NORM
 from .gather import GATHER
 from .linear_relu import LINEAR_RELU
@@ -57,6 +59,8 @@ OPERATORS: dict[str, Operator] = by_name(
     LOG_SOFTMAX,
     LAYER_NORM,
     RMS_NORM,
+    BATCH_NORM,
+    GROUP_NORM,
 )
 """Every operator that tunesmith brings."""
 

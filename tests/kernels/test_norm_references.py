@@ -7,6 +7,7 @@ import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.kernels import OPERATORS
+from tunesmith.tuning.measuring.verification import inputs_of
 
 RNG = np.random.default_rng(5)
 
@@ -123,10 +124,73 @@ def test_equal_values_have_no_deviation(both):
     np.testing.assert_array_equal(got[0], beta)
 
 
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_group_norm(groups):
+    x, gamma, beta = drawn(2, 6, 3, 4), drawn(6), drawn(6)
+    want, size = np.empty_like(x), 6 // groups
+    for b, g in np.ndindex(2, groups):
+        values = [(c, *at) for c in range(g * size, (g + 1) * size) for at in np.ndindex(3, 4)]
+        row = [x[(b, *at)] for at in values]
+        scales, shifts = ([p[c] for c, *_ in values] for p in (gamma, beta))
+        for at, value in zip(values, looped_layer_norm(row, scales, shifts), strict=True):
+            want[(b, *at)] = value
+    workload = ts.workload("group_norm", dtype="float64", n=2, c=6, h=3, w=4, groups=groups)
+    np.testing.assert_allclose(workload.reference(x, gamma, beta), want, rtol=1e-12)
+
+
+def test_groups_that_do_not_divide_the_channels_are_refused():
+    with pytest.raises(ts.InputError, match="groups must divide c: groups=32, c=48"):
+        ts.workload("group_norm", n=1, c=48, h=2, w=2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("row", EXTREME_ROWS.values(), ids=EXTREME_ROWS)
+def test_group_norm_is_right_at_extreme_values(row, dtype, both):
+    shape = {"n": 1, "c": len(row), "h": 1, "w": 1, "groups": 1}
+    x = np.array(row).astype(dtype).reshape(1, -1, 1, 1)
+    gamma, beta = np.arange(1.0, len(row) + 1), np.full(len(row), 0.5)
+    got = both(ts.workload("group_norm", dtype=dtype, **shape), x, gamma, beta)
+    want = looped_layer_norm(x.reshape(-1).astype(float), gamma, beta)
+    limit = 1e-3 if dtype == "float16" else 1e-6
+    np.testing.assert_allclose(got.reshape(-1), want, rtol=limit, atol=limit)
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_batch_norm(layout):
+    shape = {"n": 2, "h": 3, "w": 4, "c": 5}
+    data = drawn(*(shape[axis.lower()] for axis in layout))
+    parameters = [drawn(5), drawn(5), drawn(5), drawn(5) ** 2]
+    want = np.empty_like(data)
+    for at in np.ndindex(*data.shape):
+        gamma, beta, mean, variance = (p[at[layout.index("C")]] for p in parameters)
+        want[at] = (data[at] - mean) / math.sqrt(variance + 1e-5) * gamma + beta
+    workload = ts.workload("batch_norm", dtype="float64", **shape, layout=layout)
+    assert [a.shape for a in workload.inputs] == [data.shape, (5,), (5,), (5,), (5,)]
+    np.testing.assert_allclose(workload.reference(data, *parameters), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_batch_norm_is_right_at_extreme_values(dtype, both):
+    # The scale and shift of y = x * scale + shift are 3e6 and cancel here.
+    data = np.array([1e4, -1e4, 1e4 + 1]).reshape(1, 1, 3, 1)
+    workload = ts.workload("batch_norm", dtype=dtype, n=1, h=1, w=3, c=1)
+    got = both(workload, data, [1], [0.5], [1e4], [0])
+    root = math.sqrt(1e-5)
+    np.testing.assert_allclose(got.reshape(-1), [0.5, -2e4 / root + 0.5, 1 / root + 0.5], rtol=1e-6)
+
+
+def test_a_variance_is_drawn_from_positive_values():
+    workload = ts.workload("batch_norm", n=1, h=1, w=1, c=1000)
+    *_, variance = inputs_of(workload, 0)
+    assert 0.5 <= variance.min() < 0.55 and 1.95 < variance.max() < 2
+
+
 BLOCKS = {
     "softmax": ["row_max", "exp", "row_sum", "softmax"],
     "log_softmax": ["row_max", "exp", "row_sum", "log_sum", "log_softmax"],
     "layer_norm": ["row_sum", "mean", "square_sum", "inverse", "layer_norm"],
+    "group_norm": ["group_sum", "mean", "square_sum", "inverse", "group_norm"],
+    "batch_norm": ["scale", "batch_norm"],
     "rms_norm": ["square_sum", "inverse", "rms_norm"],
 }
 
