@@ -10,15 +10,16 @@ from .batch_norm import BATCH_NORM
 from .concat import CONCAT
 from .conv2d import CONV2D
 from .elementwise import ELEMENTWISE
+from .gather import GATHER
 from .group_norm import GROUP_NORM
 from .layer_norm import LAYER_NORM
-from .gather import GATHER
 from .linear_relu import LINEAR_RELU
 from .matmul import MATMUL
 from .operator import Operator, Workload
 from .pad import PAD
 from .pool2d import AVG_POOL2D, GLOBAL_AVG_POOL2D, MAX_POOL2D
 from .relu import RELU
+from .resize import RESIZE2D
 from .rms_norm import RMS_NORM
 from .softmax import LOG_SOFTMAX, SOFTMAX
 from .transpose import TRANSPOSE
@@ -54,6 +55,7 @@ OPERATORS: dict[str, Operator] = by_name(
     CONCAT,
     PAD,
     GATHER,
+    RESIZE2D,
     *ELEMENTWISE,
     SOFTMAX,
     LOG_SOFTMAX,

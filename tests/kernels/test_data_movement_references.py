@@ -174,3 +174,26 @@ def test_gather(index, draw):
     assert positions.dtype == index and set(positions) == set(range(7))
     got = workload.reference(table, positions)
     assert [list(row) for row in got] == [list(table[position]) for position in positions]
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+@pytest.mark.parametrize("scale", [1, 2, 3, 4])
+def test_resize2d(scale, mode, layout):
+    workload = ts.workload("resize2d", n=2, h=3, w=4, c=2, scale=scale, mode=mode, layout=layout)
+    x = whole(*workload.inputs[0].shape)
+    got, x = workload.reference(x), to_nhwc(x, layout)
+    assert got.shape == workload.output.shape
+    got = to_nhwc(got, layout)
+
+    def seen(place, size):
+        """Two neighbours and their parts, by the distance between the centres of pixels."""
+        if mode == "nearest":
+            return [(place // scale, 1.0)]
+        centre = (place + 0.5) / scale - 0.5
+        near = [math.floor(centre), math.floor(centre) + 1]
+        return [(min(max(i, 0), size - 1), 1 - abs(centre - i)) for i in near]
+
+    for n, p, q, c in np.ndindex(*got.shape):
+        want = sum(x[n, i, j, c] * f * g for i, f in seen(p, 3) for j, g in seen(q, 4))
+        assert got[n, p, q, c] == pytest.approx(want, abs=1e-5)

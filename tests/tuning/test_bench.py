@@ -39,6 +39,12 @@ WORKLOADS = [
     *(ts.workload("concat", a=3, b=4, c=5, d=6, more=7, axis=axis) for axis in "acd"),
     ts.workload("pad", n=2, h=5, w=6, c=3, before=1, after=2, value=-3),
     *(ts.workload("gather", v=11, d=6, m=17, index=index) for index in ("int64", "int32")),
+    *(
+        ts.workload("resize2d", n=2, h=5, w=6, c=3, scale=scale, mode=mode, layout=layout)
+        # Others round where pixels lie to float32: with a factor of three that shows.
+        for scale, mode in ((2, "nearest"), (3, "nearest"), (2, "bilinear"), (4, "bilinear"))
+        for layout in ("NHWC", "NCHW")
+    ),
     *(ts.workload("global_avg_pool2d", n=2, h=9, w=8, c=5, layout=layout) for layout in ("NHWC", "NCHW")),
 ]
 
@@ -52,7 +58,7 @@ def unavailable_in_numpy(workload):
 
 
 # PyTorch computes these in two memory formats.
-IMAGES = ("conv2d", "max_pool2d", "avg_pool2d", "global_avg_pool2d")
+IMAGES = ("conv2d", "max_pool2d", "avg_pool2d", "global_avg_pool2d", "resize2d")
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
