@@ -8,10 +8,11 @@ from ..machine.errors import unknown_name
 from .cpu.conv2d import CONV2D
 from .cpu.general import GENERAL
 from .cpu.matmul import MATMUL
+from .cpu.rows import ROWS
 from .rule import ScheduleRule
 
 # In order of preference: the first that applies is the default. The last applies to everything.
-RULES: tuple[ScheduleRule, ...] = (MATMUL, CONV2D, GENERAL)
+RULES: tuple[ScheduleRule, ...] = (MATMUL, CONV2D, ROWS, GENERAL)
 
 
 def schedule_rules() -> dict[str, ScheduleRule]:

@@ -50,6 +50,23 @@ def output_blocks(sch: s_tir.Schedule) -> set[str]:
     return {str(sch.get(b).name_hint) for b in sch.get_output_blocks(root_block(sch))}
 
 
+def loops_by_kind(sch: s_tir.Schedule, block: Any, depth: int) -> tuple[list[Any], list[Any]]:
+    """Return a block's loops inside its outermost ``depth`` loops: those it keeps, and those it reduces."""
+    loops = sch.get_loops(block)
+    node, realizes = sch.get(block), []
+    structural_walk(sch.get(loops[-1]), [(s_tir.SBlockRealize, realizes.append)])
+    values = next(r.iter_values for r in realizes if r.block.same_as(node))
+    reduced: set[Any] = set()
+    for axis, value in zip(node.iter_vars, values, strict=True):
+        if axis.iter_type == IterVar.CommReduce:
+            reduced |= index_variables([value])
+    inner = loops[depth:]
+    return (
+        [loop for loop in inner if sch.get(loop).loop_var not in reduced],
+        [loop for loop in inner if sch.get(loop).loop_var in reduced],
+    )
+
+
 def contiguous_reduction(sch: s_tir.Schedule, block: str) -> bool:
     """Tell whether some operand of a sum is contiguous along a summed axis only, as in a dot product."""
     node = sch.get(sch.get_sblock(block))

@@ -1,0 +1,295 @@
+"""Row by row: softmax, the norms, reductions along any axes. Each row is finished while it is in the cache.
+
+Before::
+
+    for i, k:  row_max[i] = max(row_max[i], x[i, k])
+    for i, j:  e[i, j] = exp(x[i, j] - row_max[i])
+    for i, k:  row_sum[i] += e[i, k]
+    for i, j:  y[i, j] = e[i, j] / row_sum[i]
+
+After, where a row is contiguous::
+
+    for i (parallel):
+        for k // wide: part[k % wide] = max(part[k % wide], x[i, k])  # vectors, several in flight
+        row_max = max(part)                                           # by fours
+        for j // lanes: e[j] = exp(x[i, j] - row_max)                 # vectors; e is one row
+        ... the sum likewise ...
+        for j // lanes: y[i, j] = e[j] / row_sum
+
+Where neighbouring rows are contiguous, as in a softmax along the first axis, vectors hold one element each
+of ``wide`` rows, and no partial results are needed. A reduction with fewer rows than threads is cut into
+parts that are reduced in parallel first.
+
+The input is read from memory once; only rows that do not fit a cache are read more often. What does not fill
+a vector is computed one by one, after a loop without conditions (TVM's loop partition). Rows of a prime
+length have no parts: they are left to the general rule.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import Any
+
+from tvm import s_tir
+
+from ...machine.facts import facts
+from ..analysis import block_names, loops_by_kind, static_extents, uses_calls
+from ..row_nest import RowNest, find_rows
+from ..rule import ScheduleRule
+from ..space import Constraint, Knob, Knobs, KnobSpace
+
+# Below this many elements, waking the other threads (about 5 us) costs more than it saves.
+_LEAST_PARALLEL_WORK = 1 << 15
+
+# Vectors of partial results: enough to hide the latency of an addition, 3 or 4 cycles, 1 or 2 of them each.
+_VECTORS = 4
+
+# Partial results are reduced in steps of so many: long vectors, few steps.
+_AT_ONCE = 4
+
+# Cycles until the result of an addition can be used.
+_LATENCY = 4
+
+_BLOCKS = (1, 2, 4, 8)
+# What a block of rows reads and writes stays in L1: an input, an intermediate and an output, and room.
+_SHARE_OF_L1 = 4
+
+_PARTITION = "pragma_loop_partition_hint"
+
+
+def schedule_rows(
+    sch: s_tir.Schedule, *, lanes: int, vectors: int, block: int, parallel: int, parts: int
+) -> None:
+    """Rewrite a function that works row by row in place.
+
+    Parameters
+    ----------
+    sch : Schedule
+        A schedule of an unscheduled PrimFunc named ``main``.
+    lanes : int
+        Elements in a vector; 1 leaves vectors to LLVM.
+    vectors : int
+        Vectors of partial results along a row; of neighbouring rows across them.
+    block : int
+        Rows that are taken through each step together: their sums do not wait for each other.
+    parallel : int
+        1 spreads the rows over the threads; 0 stays on one.
+    parts : int
+        1: every row is reduced as a whole; more: into so many parts first, in parallel.
+    """
+    nest = find_rows(sch.mod["main"])
+    assert nest is not None, "the rule's space says that there is one"
+    _inline_cheap(sch, nest)
+    last, rows, reductions = nest.output, nest.rows, nest.reductions
+    if parts > 1:
+        last = _cut(sch, reductions[0], parts)
+        rows, reductions = ((0, 1), *((position + 1, 1) for position, _ in rows)), (last,)
+    dimensions: dict[str, int] = {}
+    if nest.contiguous and lanes > 1:
+        for name in reductions:
+            dimensions |= _reduce_in_lanes(sch, name, lanes, vectors)
+    wide = 0 if nest.contiguous or lanes == 1 else lanes * vectors
+    row = _row_loop(sch, last, rows, wide, block, parallel and nest.work >= _LEAST_PARALLEL_WORK)
+    names = block_names(sch)
+    names = names[: names.index(last) + 1]
+    for name in reversed(names[:-1]):
+        sch.compute_at(sch.get_sblock(name), row)
+    around = [sch.get(loop) for loop in sch.get_loops(sch.get_sblock(last))]
+    depth = 1 + next(i for i, loop in enumerate(around) if loop.same_as(sch.get(row)))
+    for name in names:
+        _arrange(sch, name, depth, lanes, dimensions.get(name, 0), whole=bool(wide))
+
+
+def rows_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the vectors and the threading to choose from, or None where rows are not independent."""
+    nest = find_rows(func)
+    if nest is None:
+        return None
+    machine = facts(target)
+    widest = machine.lanes(nest.dtype)
+    if nest.contiguous and nest.length > widest and best_width(nest.length, widest, _VECTORS) == 1:
+        return None
+    few = nest.count < machine.cores and nest.is_one_reduction and nest.work >= _LEAST_PARALLEL_WORK
+    blocks = tuple(b for b in _BLOCKS if nest.row_extent % b == 0) if nest.contiguous else (1,)
+    in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * machine.vector_bits // 8 // widest)
+    block = max((b for b in blocks if b <= max(1, in_l1)), default=1)
+    parts = next((p for p in (4 * machine.cores, machine.cores) if few and nest.length % p == 0), 1)
+    return KnobSpace(
+        knobs=(
+            Knob("lanes", tuple(sorted({1, max(1, widest // 2), widest})), "elements in a vector"),
+            Knob("vectors", (1, 2, 4, 8), "vectors of partial results, or of neighbouring rows"),
+            Knob("block", blocks, "rows taken through each step together"),
+            Knob("parallel", (0, 1), "1: rows are spread over the threads"),
+            Knob("parts", tuple(sorted({1, parts})), "parts of a row that are reduced in parallel"),
+        ),
+        constraints=(
+            Constraint("lanes and vectors are powers of two", _powers_of_two),
+            Constraint(
+                f"block divides the innermost axis of rows ({nest.row_extent}), and is 1 across rows",
+                lambda k: k["block"] == 1 or (k["block"] in blocks and k["parts"] == 1),
+            ),
+            Constraint(
+                f"parts divides the row ({nest.length}), and is 1 where more is done than one reduction",
+                lambda k: k["parts"] == 1 or (nest.is_one_reduction and nest.length % k["parts"] == 0),
+            ),
+        ),
+        default={
+            "lanes": widest,
+            "vectors": _default_vectors(nest, widest),
+            "block": block if parts == 1 else 1,
+            "parallel": 1,
+            "parts": parts,
+        },
+    )
+
+
+ROWS = ScheduleRule(
+    name="rows",
+    summary="rows of a reduction, a norm or a softmax, each finished in cache, in vectors of partial results",
+    rewrite=schedule_rows,
+    open_space=rows_space,
+)
+
+
+def _powers_of_two(knobs: Knobs) -> bool:
+    return all(k >= 1 and k & (k - 1) == 0 for k in (knobs["lanes"], knobs["vectors"]))
+
+
+def _default_vectors(nest: RowNest, lanes: int) -> int:
+    """Choose as many vectors as a row, or the row of rows, fills at least twice."""
+    extent = nest.length if nest.contiguous else nest.extents[-1]
+    return next((v for v in (_VECTORS, 2) if extent >= 2 * v * lanes), 1)
+
+
+def _inline_cheap(sch: s_tir.Schedule, nest: RowNest) -> None:
+    """Compute element-wise blocks where they are read, but not what is dear and read twice, or once a row."""
+    for name in block_names(sch):
+        if name == nest.output or name in nest.reductions:
+            continue
+        readers = [str(sch.get(r).name_hint) for r in sch.get_consumers(sch.get_sblock(name))]
+        once_a_row = any(_iterations(sch, reader) > _iterations(sch, name) for reader in readers)
+        if not once_a_row and not (uses_calls(sch, name) and len(readers) > 1):
+            sch.compute_inline(sch.get_sblock(name))
+
+
+def _iterations(sch: s_tir.Schedule, name: str) -> int:
+    return prod(static_extents(sch, name) or ())
+
+
+def _cut(sch: s_tir.Schedule, name: str, parts: int) -> str:
+    """Reduce so many parts of each row apart from each other; return the name of that block."""
+    _, reduced = loops_by_kind(sch, sch.get_sblock(name), 0)
+    along = sch.fuse(*reduced) if len(reduced) > 1 else reduced[0]
+    part, _ = sch.split(along, [parts, None])
+    cut = sch.rfactor(part, 0)
+    kept, sums = loops_by_kind(sch, cut, 0)
+    sch.reorder(*kept, *sums)
+    return str(sch.get(cut).name_hint)
+
+
+def _reduce_in_lanes(sch: s_tir.Schedule, name: str, lanes: int, vectors: int) -> dict[str, int]:
+    """Reduce interleaved parts of a row first, in vectors; then these in a few steps, down to the result.
+
+    Returns the blocks of partial results, each with how many of its dimensions count parts.
+    """
+    block = sch.get_sblock(name)
+    if len(sch.get(block).writes) > 1:
+        # TVM factors no reduction that keeps a value and its position.
+        return {}
+    _, reduced = loops_by_kind(sch, block, 0)
+    along = sch.fuse(*reduced) if len(reduced) > 1 else reduced[0]
+    rank = len(sch.get(block).writes[0].source.shape)
+    found: dict[str, int] = {}
+    for step in _steps(best_width(int(sch.get(along).extent), lanes, vectors)):
+        _, part = sch.split(along, [None, step])
+        block = sch.rfactor(part, rank)
+        (along,) = loops_by_kind(sch, block, 0)[1]
+        found[str(sch.get(block).name_hint)] = len(found) + 1
+    return found
+
+
+def best_width(length: int, lanes: int, vectors: int) -> int:
+    """Return how many interleaved parts of a row to reduce: a divisor of its length.
+
+    Only whole parts, because TVM loses the condition of an incomplete one when it moves the block. A vector
+    of any number of elements will do: LLVM fills the last register in part. The cost in cycles is that of the
+    additions, a register or the latency each, and of the steps in which the parts are reduced.
+    """
+    widths = [w for w in range(1, vectors * lanes + 1) if length % w == 0 and w < length] or [1]
+
+    def cycles(width: int) -> int:
+        return length // width * max(ceil(width / lanes), _LATENCY) + _LATENCY * sum(_steps(width))
+
+    return min(widths, key=cycles)
+
+
+def _steps(width: int) -> list[int]:
+    """Cut a width into factors of at most ``_AT_ONCE`` where it has such."""
+    steps = []
+    while width > 1:
+        step = next((s for s in range(_AT_ONCE, 1, -1) if width % s == 0), None)
+        step = step or next(s for s in range(_AT_ONCE + 1, width + 1) if width % s == 0)
+        steps.append(step)
+        width //= step
+    return steps
+
+
+def _row_loop(
+    sch: s_tir.Schedule, last: str, rows: tuple[tuple[int, int], ...], wide: int, block: int, parallel: bool
+) -> Any:
+    """Bring the loops over rows outside and spread them; return the innermost of them."""
+    loops = list(sch.get_loops(sch.get_sblock(last)))
+    outer, inner = [], []
+    for position, neighbours in rows:
+        loop, *within = (
+            sch.split(loops[position], [None, neighbours]) if neighbours > 1 else [loops[position]]
+        )
+        outer.append(loop)
+        inner += within
+    inner += [loop for i, loop in enumerate(loops) if i not in {position for position, _ in rows}]
+    if not wide:
+        *outer, blocks = outer
+        blocks, *within = sch.split(blocks, [None, block]) if block > 1 else [blocks]
+        sch.reorder(*outer, blocks, *within, *inner)
+        row = sch.fuse(*outer, blocks)
+        if parallel:
+            sch.parallel(row)
+        return row
+    extent = int(sch.get(outer[-1]).extent)
+    tile, neighbour = sch.split(outer[-1], [None, min(wide, extent)])
+    sch.reorder(*outer[:-1], tile, *inner, neighbour)
+    if extent % min(wide, extent):
+        # A loop with a remainder is partitioned, so it is fused with none.
+        sch.annotate(tile, _PARTITION, 1)
+        spread = sch.fuse(*outer[:-1]) if outer[:-1] else tile
+    else:
+        spread = tile = sch.fuse(*outer[:-1], tile)
+    if parallel:
+        sch.parallel(spread)
+    return tile
+
+
+def _arrange(sch: s_tir.Schedule, name: str, depth: int, lanes: int, dimensions: int, whole: bool) -> None:
+    """Order and vectorize the loops of a block inside the loop over rows.
+
+    ``dimensions``: its first loops that are kept count parts of a row, which are one vector. ``whole``: its
+    last loop counts neighbouring rows, which are one vector.
+    """
+    block = sch.get_sblock(name)
+    kept, reduced = loops_by_kind(sch, block, depth)
+    if dimensions:
+        parts, kept = kept[:dimensions], kept[dimensions:]
+        sch.reorder(*kept, *parts)
+        kept.append(sch.fuse(*parts))
+    if reduced and kept and (dimensions or whole):
+        sch.reorder(*kept[:-1], *reduced, kept[-1])
+    if kept and lanes > 1 and (dimensions or whole or not reduced):
+        vector = kept[-1]
+        extent = int(sch.get(vector).extent)
+        if not whole and not dimensions and extent > lanes:
+            steps, vector = sch.split(vector, [None, lanes])
+            if extent % lanes:
+                sch.annotate(steps, _PARTITION, 1)
+        sch.vectorize(vector)
+    if reduced and (dimensions or whole):
+        sch.decompose_reduction(block, reduced[0])

@@ -1,0 +1,215 @@
+"""Rows: reductions along some axes and what is computed of their results, as in softmax and the norms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tvm import s_tir
+from tvm.ir import TensorLoad
+from tvm.tirx import Add, FloorDiv, IntImm, IterVar, Mul, Var
+from tvm_ffi import structural_walk
+
+from .analysis import block_names, index_variables, is_reduction, output_blocks, static_extents
+
+
+@dataclass(frozen=True)
+class RowNest:
+    """A function that works row by row: what is read, reduced and written of one row concerns no other.
+
+    Softmax, the norms and plain reductions are of this form. Loop positions count the loops of the output's
+    block from the outside.
+
+    Parameters
+    ----------
+    output : str
+        The block that writes the output.
+    rows : tuple of (int, int)
+        Loops that lead from row to row, and how many neighbouring iterations belong to one row (1 but for
+        groups of channels).
+    reductions : tuple of str
+        The reduction blocks, in order.
+    contiguous : bool
+        True where memory is contiguous along a row: vectors then lie along it, and otherwise across the rows.
+    extents : tuple of int
+        Iterations of the output's loops.
+    length : int
+        Elements that one reduction takes together: the longest.
+    dtype : str
+        The type that is reduced in.
+    is_one_reduction : bool
+        True where nothing is done but a reduction, and perhaps something with each of its results.
+    """
+
+    output: str
+    rows: tuple[tuple[int, int], ...]
+    reductions: tuple[str, ...]
+    contiguous: bool
+    extents: tuple[int, ...]
+    length: int
+    dtype: str
+    is_one_reduction: bool
+
+    @property
+    def work(self) -> int:
+        """Elements that are read, about."""
+        return max(prod(self.extents), self.count * self.length)
+
+    @property
+    def row_extent(self) -> int:
+        """Rows along the innermost of the loops that lead from row to row."""
+        position, neighbours = self.rows[-1]
+        return self.extents[position] // neighbours
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return prod(self.extents[position] // neighbours for position, neighbours in self.rows)
+
+
+def find_rows(func: Any) -> RowNest | None:
+    """Find the rows of an unscheduled PrimFunc.
+
+    Returns
+    -------
+    RowNest or None
+        None where nothing is reduced, where one element takes part in several sums (a matrix product, a
+        window that slides), where there is more than one output, or where an extent is symbolic.
+    """
+    sch = s_tir.Schedule(func)
+    names = block_names(sch)
+    outputs = output_blocks(sch) if names else set()
+    reductions = tuple(n for n in names if is_reduction(sch, n))
+    if len(outputs) != 1 or len(set(names)) != len(names) or not reductions:
+        return None
+    if not all(_is_plain(sch, name) for name in names):
+        return None
+    if not all(_reduces_each_element_once(sch, name) for name in reductions):
+        return None
+    (output,) = outputs
+    rows = _rows(sch, names, output)
+    if not rows:
+        return None
+    extents = static_extents(sch, output) or ()
+    return RowNest(
+        output=output,
+        rows=rows,
+        reductions=reductions,
+        contiguous=all(_is_contiguous(sch, name) for name in reductions),
+        extents=extents,
+        length=max(_reduced_elements(sch, name) for name in reductions),
+        dtype=str(sch.get(sch.get_sblock(reductions[0])).writes[-1].source.dtype),
+        is_one_reduction=len(reductions) == 1 and (output in reductions or len(rows) == len(extents)),
+    )
+
+
+def _is_plain(sch: s_tir.Schedule, name: str) -> bool:
+    """Tell whether a block has one loop of fixed extent for each of its axes."""
+    extents = static_extents(sch, name)
+    return extents is not None and len(extents) == len(sch.get(sch.get_sblock(name)).iter_vars) > 0
+
+
+def _axes(block: Any, kind: Any) -> dict[Any, int]:
+    """Return a block's variables of a kind with their extents."""
+    return {v.var: int(v.dom.extent) for v in block.iter_vars if v.iter_type == kind}
+
+
+def _reduces_each_element_once(sch: s_tir.Schedule, name: str) -> bool:
+    """Tell whether each element that a reduction reads takes part in one result only.
+
+    What is read under a reduced variable must be indexed by all variables that are kept, and an index that
+    mixes both must be like ``kept * extent + reduced``: neighbouring results then share no element.
+    """
+    block = sch.get(sch.get_sblock(name))
+    kept = {v for v, extent in _axes(block, IterVar.DataPar).items() if extent > 1}
+    reduced = _axes(block, IterVar.CommReduce)
+    for load in _loads(block.body):
+        used = index_variables(load.indices)
+        if load.source.same_as(block.writes[0].source) or not used & reduced.keys():
+            continue
+        if not kept <= used or not all(_is_group(index, kept, reduced) for index in load.indices):
+            return False
+    return True
+
+
+def _is_group(index: Any, kept: set[Any], reduced: dict[Any, int]) -> bool:
+    """Tell whether an index does not mix kept and reduced variables, or is ``kept * extent + reduced``."""
+    used = index_variables([index])
+    if not used & kept or not used & reduced.keys():
+        return True
+    if not isinstance(index, Add) or not isinstance(index.a, Mul):
+        return False
+    extent = reduced.get(index.b) if isinstance(index.b, Var) else None
+    return extent is not None and isinstance(index.a.b, IntImm) and int(index.a.b) == extent
+
+
+def _loads(body: Any) -> list[Any]:
+    found: list[Any] = []
+    structural_walk(body, [(TensorLoad, found.append)])
+    return found
+
+
+def _rows(sch: s_tir.Schedule, names: list[str], output: str) -> tuple[tuple[int, int], ...] | None:
+    """Return the loops of the output that lead from row to row; None where its loads do not tell."""
+    block = sch.get(sch.get_sblock(output))
+    spatial = [i for i, v in enumerate(block.iter_vars) if v.iter_type == IterVar.DataPar]
+    if is_reduction(sch, output):
+        return tuple((i, 1) for i in spatial)
+    position = {v.var: i for i, v in enumerate(block.iter_vars)}
+    rows: dict[int, int] | None = None
+    results = _results_of_reductions(sch, names)
+    for load in _loads(block.body):
+        if load.source in results:
+            found = _row_loops(load.indices, position)
+            if found is None:
+                return None
+            rows = found if rows is None else _both(rows, found)
+    extents = static_extents(sch, output) or ()
+    if rows is None or any(extents[i] % neighbours for i, neighbours in rows.items()):
+        return None
+    return tuple(sorted(rows.items()))
+
+
+def _results_of_reductions(sch: s_tir.Schedule, names: list[str]) -> set[Any]:
+    """Return the buffers that depend on a reduction."""
+    found: set[Any] = set()
+    for name in names:
+        block = sch.get(sch.get_sblock(name))
+        if is_reduction(sch, name) or any(region.source in found for region in block.reads):
+            found |= {region.source for region in block.writes}
+    return found
+
+
+def _row_loops(indices: Any, position: dict[Any, int]) -> dict[int, int] | None:
+    """Return which loops index a buffer, each with how many of its iterations share an index."""
+    found: dict[int, int] = {}
+    for index in indices:
+        if isinstance(index, Var):
+            found[position[index]] = 1
+        elif isinstance(index, FloorDiv) and isinstance(index.a, Var) and isinstance(index.b, IntImm):
+            found[position[index.a]] = int(index.b)
+        elif index_variables([index]):
+            return None
+    return found
+
+
+def _both(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
+    return {i: max(one[i], other[i]) for i in one.keys() & other.keys()}
+
+
+def _is_contiguous(sch: s_tir.Schedule, name: str) -> bool:
+    """Tell whether a reduction's operands are contiguous along what is reduced."""
+    block = sch.get(sch.get_sblock(name))
+    reduced = _axes(block, IterVar.CommReduce)
+    lasts = [
+        index_variables(load.indices[-1:])
+        for load in _loads(block.body)
+        if index_variables(load.indices) & reduced.keys()
+        and not any(load.source.same_as(region.source) for region in block.writes)
+    ]
+    return bool(lasts) and all(last & reduced.keys() for last in lasts)
+
+
+def _reduced_elements(sch: s_tir.Schedule, name: str) -> int:
+    return prod(_axes(sch.get(sch.get_sblock(name)), IterVar.CommReduce).values())

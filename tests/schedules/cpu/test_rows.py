@@ -1,0 +1,94 @@
+"""Functions that work row by row: which they are, and that every point of their space is right."""
+
+import pytest
+import tunesmith as ts
+from tunesmith.kernels.operator import as_prim_func
+from tunesmith.schedules.cpu.rows import ROWS, best_width
+from tunesmith.schedules.row_nest import find_rows
+from tvm import te, topi
+
+
+def of(function, *shapes, **options):
+    inputs = [te.placeholder(shape, "float32", name=f"x{i}") for i, shape in enumerate(shapes)]
+    return as_prim_func([*inputs, function(*inputs, **options)])
+
+
+def grouped(x):
+    """Subtract from each channel the largest value of its group of 4."""
+    i, j = te.reduce_axis((0, 4)), te.reduce_axis((0, 48))
+    top = te.compute((3, 5), lambda n, g: te.max(x[n, g * 4 + i, j], axis=[i, j]), name="top")
+    return te.compute((3, 20, 48), lambda n, c, k: x[n, c, k] - top[n, c // 4], name="below")
+
+
+ROWED = {
+    "softmax": (of(topi.nn.softmax, (66, 520)), ((0, 1),), True, 520),
+    "softmax_first_axis": (of(topi.nn.softmax, (128, 72), axis=0), ((1, 1),), False, 128),
+    "layer_norm": (
+        of(topi.nn.layer_norm, (4, 96, 96), (96,), (96,), axis=[2], epsilon=1e-5),
+        ((0, 1), (1, 1)),
+        True,
+        96,
+    ),
+    "sum": (of(topi.sum, (77, 1024), axis=1), ((0, 1),), True, 1024),
+    "sum_middle": (of(topi.sum, (5, 64, 33), axis=1), ((0, 1), (1, 1)), False, 64),
+    "sum_of_one_row": (of(topi.sum, (1, 65536), axis=1), ((0, 1),), True, 65536),
+    "sum_first_and_last": (of(topi.sum, (32, 17, 128), axis=(0, 2)), ((0, 1),), True, 4096),
+    "argmax": (of(topi.argmax, (65, 700), axis=1), ((0, 1),), True, 700),
+    "global_pool": (of(topi.sum, (2, 32, 7, 7), axis=(2, 3)), ((0, 1), (1, 1)), True, 49),
+    "grouped": (of(grouped, (3, 20, 48)), ((0, 1), (1, 4)), True, 192),
+}
+NOT_ROWS = {
+    "product": ts.workload("matmul", m=8, n=8, k=8).func,
+    "convolution": ts.workload("conv2d", n=1, h=8, w=8, ci=3, co=8, kh=3, kw=3).func,
+    "elementwise": of(topi.exp, (8, 8)),
+    "window": of(
+        topi.nn.pool2d,
+        (1, 16, 28, 28),
+        kernel=(3, 3),
+        stride=(2, 2),
+        dilation=(1, 1),
+        padding=(1, 1, 1, 1),
+        pool_type="max",
+    ),
+    "everything": of(topi.sum, (33, 64)),
+}
+
+
+@pytest.mark.parametrize("name", ROWED)
+def test_rows_are_found(name):
+    func, rows, contiguous, length = ROWED[name]
+    nest = find_rows(func)
+    assert (nest.rows, nest.contiguous, nest.length) == (rows, contiguous, length)
+
+
+@pytest.mark.parametrize("name", NOT_ROWS)
+def test_what_has_no_rows_is_left_alone(name, target):
+    assert find_rows(NOT_ROWS[name]) is None
+    assert ROWS.space(NOT_ROWS[name], target) is None
+
+
+@pytest.mark.parametrize("name", ROWED)
+def test_every_kind_of_point_is_right(name, target, assert_same_outputs):
+    func = ROWED[name][0]
+    space = ROWS.space(func, target)
+    chosen = [space.default, *({**space.default, "lanes": lanes, "vectors": 2} for lanes in (1, 8))]
+    chosen += [p for p in space.points if p["lanes"] == 16 and p["parallel"] == 1 and p["vectors"] == 4]
+    for knobs in {tuple(p.items()): p for p in chosen}.values():
+        assert_same_outputs(func, ROWS.scheduled(func, target, knobs))
+
+
+def test_a_row_of_prime_length_has_no_parts(target):
+    assert best_width(1009, 16, 4) == 1
+    assert ROWS.space(of(topi.sum, (64, 1009), axis=1), target) is None
+    assert ROWS.space(of(topi.sum, (64, 13), axis=1), target) is not None
+
+
+@pytest.mark.parametrize(("length", "width"), [(1024, 64), (1000, 50), (49, 7), (128, 32), (1003, 17)])
+def test_parts_divide_the_row_and_fill_vectors(length, width):
+    assert best_width(length, 16, 4) == width
+
+
+def test_few_long_rows_are_cut_into_parts(target):
+    func = ROWED["sum_of_one_row"][0]
+    assert ROWS.space(func, target).default["parts"] == 4 * int(target.attrs["num-cores"])
+    assert "T.parallel" in ROWS.scheduled(func, target).mod.script()

@@ -1,0 +1,195 @@
+import ctypes
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import tunesmith as ts
+from tunesmith.machine.arrays import aligned_copy, aligned_empty
+from tunesmith.machine.errors import InputError
+from tunesmith.schedules import rules_for
+from tunesmith.schedules.c_expressions import Expressions, identifier
+from tunesmith.schedules.c_source import c_source
+from tunesmith.tuning.measuring.verdict import compare
+from tunesmith.tuning.measuring.verification import (
+    expected_output,
+    fill_untouched,
+    inputs_of,
+    workload_tolerance,
+)
+from tvm import s_tir, te, tirx
+from tvm.script import tirx as T
+
+COMPILER = next(([path] for name in ("gcc", "cc", "g++") if (path := shutil.which(name))), None)
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
+
+CONV = {"n": 1, "h": 9, "w": 9, "ci": 5, "co": 33, "kh": 3, "kw": 3, "stride": 2, "padding": 1}
+CASES = [
+    ("matmul", {"m": 130, "n": 97, "k": 120}, "float32"),
+    ("matmul", {"m": 33, "n": 64, "k": 17}, "int8"),
+    ("matmul", {"m": 8, "n": 32, "k": 5}, "float64"),
+    ("linear_relu", {"m": 9, "n": 70, "k": 31}, "float32"),
+    ("conv2d", CONV, "float32"),
+    ("conv2d", {**CONV, "layout": "NCHW"}, "float32"),
+    ("relu", {"m": 7, "n": 333}, "float32"),
+    ("relu", {"m": 7, "n": 333}, "int8"),
+    ("add", {"m": 64, "n": 256}, "float32"),
+    ("add", {"m": 5, "n": 37}, "int8"),
+]
+
+
+def compiled(source, name, folder, *flags):
+    """Compile C alone, as a user would, and return the function and what the compiler printed."""
+    path = folder / f"{name}.c"
+    path.write_text(source + "\n")
+    library = folder / f"{name}.so"
+    command = [
+        *COMPILER,
+        "-x",
+        "c",
+        "-O2",
+        "-Wall",
+        "-shared",
+        "-fPIC",
+        *flags,
+        str(path),
+        "-o",
+        str(library),
+        "-lm",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return getattr(ctypes.CDLL(str(library)), name), done.stderr
+
+
+def call(function, arrays):
+    function.restype = None
+    function(*(ctypes.c_void_p(array.ctypes.data) for array in arrays))
+
+
+def check(source, workload, name, folder, *flags):
+    function, _ = compiled(source, name, folder, *flags)
+    inputs = [aligned_copy(each) for each in inputs_of(workload, seed=1)]
+    output = aligned_empty(workload.output.shape, workload.output.dtype)
+    fill_untouched(output, 0)
+    before = [each.copy() for each in inputs]
+    call(function, [*inputs, output])
+    assert all(np.array_equal(one, other) for one, other in zip(inputs, before, strict=True))
+    verdict = compare(output, expected_output(workload, inputs), workload_tolerance(workload))
+    assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize(("operator", "shape", "dtype"), CASES)
+def test_it_compiles_alone_and_computes_the_same(operator, shape, dtype, tmp_path):
+    workload = ts.workload(operator, dtype=dtype, **shape)
+    schedule, _ = ts.apply_default(workload.func, ts.host_target())
+    check(c_source(schedule, operator), workload, operator, tmp_path)
+
+
+@pytest.mark.parametrize("rule", ["unscheduled", "general"])
+def test_any_schedule_of_it(rule, tmp_path):
+    workload = ts.workload("conv2d", **CONV)
+    func, target = workload.func, ts.host_target()
+    rules = {each.name: each for each in rules_for(func, target)}
+    schedule = func if rule == "unscheduled" else rules[rule].scheduled(func, target)
+    check(c_source(schedule, "kernel"), workload, "kernel", tmp_path)
+
+
+def test_threads_of_openmp(tmp_path):
+    workload = ts.workload("matmul", m=256, n=256, k=64)
+    schedule, _ = ts.apply_default(workload.func, ts.host_target())
+    source = c_source(schedule, "kernel")
+    if "#pragma omp parallel for" not in source:
+        pytest.skip("one thread is best on this machine")
+    check(source, workload, "kernel", tmp_path, "-fopenmp")
+
+
+def test_it_reads_as_written_by_hand():
+    workload = ts.workload("matmul", m=8, n=8, k=4)
+    sch = s_tir.Schedule(workload.func)
+    block = sch.get_sblock("matmul")
+    i, j, k = sch.get_loops(block)
+    sch.parallel(i)
+    sch.reorder(k, j)
+    sch.vectorize(j)
+    sch.decompose_reduction(block, k)
+    assert c_source(sch, "matmul").partition("\n\n")[2].splitlines() == [
+        "void matmul(const float *restrict A, const float *restrict B, float *restrict matmul) {",
+        "#pragma omp parallel for",
+        "    for (int32_t i = 0; i < 8; ++i) {",
+        "#pragma GCC ivdep",
+        "        for (int32_t j_init = 0; j_init < 8; ++j_init) {",
+        "            matmul[i * 8 + j_init] = 0.0f;",
+        "        }",
+        "        for (int32_t k = 0; k < 4; ++k) {",
+        "#pragma GCC ivdep",
+        "            for (int32_t j = 0; j < 8; ++j) {",
+        "                matmul[i * 8 + j] += A[i * 4 + k] * B[k * 8 + j];",
+        "            }",
+        "        }",
+        "    }",
+        "}",
+    ]
+
+
+def element_wise(function, dtype="float32", n=64):
+    x = te.placeholder((n,), dtype, name="x")
+    return te.create_prim_func([x, te.compute((n,), lambda i: function(x[i], i), name="double")])
+
+
+@pytest.mark.parametrize(
+    ("tir", "numpy"),
+    [
+        (lambda x, i: T.exp(x) - (x - T.float32(1.5)), lambda x, i: np.exp(x) - (x - 1.5)),
+        (lambda x, i: T.sigmoid(x) * T.float32(2), lambda x, i: 2 / (1 + np.exp(-x))),
+        (lambda x, i: T.min(x, -x) / T.float32(3), lambda x, i: -np.abs(x) / 3),
+        (lambda x, i: x * T.Cast("float32", T.floormod(i - 20, 7)), lambda x, i: x * ((i - 20) % 7)),
+        (lambda x, i: x * T.Cast("float32", T.floordiv(i - 20, 7)), lambda x, i: x * ((i - 20) // 7)),
+        (lambda x, i: T.Select(T.Or(i < 9, T.Not(x > T.float32(0))), x, T.float32(-2)),
+         lambda x, i: np.where((i < 9) | ~(x > 0), x, -2)),
+        (lambda x, i: T.reinterpret("float32", T.bitwise_and(T.reinterpret("int32", x), 0x7FFFFFFF)),
+         lambda x, i: np.abs(x)),
+        (lambda x, i: T.Cast("float32", T.shift_left(i, 2) + (i ^ 3)), lambda x, i: (i * 4) + (i ^ 3)),
+    ],
+)  # fmt: skip
+def test_expressions(tir, numpy, tmp_path):
+    function, printed = compiled(c_source(element_wise(tir), "double"), "double_", tmp_path)
+    assert "warning" not in printed
+    x = np.random.default_rng(0).uniform(-3, 3, 64).astype(np.float32)
+    out = np.full(64, np.nan, np.float32)
+    call(function, [x, out])
+    np.testing.assert_allclose(out, numpy(x.astype(np.float64), np.arange(64)), rtol=1e-5, atol=1e-6)
+
+
+def test_narrow_integers_wrap_around_inside_an_expression(tmp_path):
+    func = element_wise(lambda x, i: T.Cast("int8", T.Cast("int32", x + x) >> 1), "int8")
+    function, _ = compiled(c_source(func, "wrap"), "wrap", tmp_path)
+    x = np.arange(-100, -36, dtype=np.int8)
+    out = np.empty(64, np.int8)
+    call(function, [x, out])
+    np.testing.assert_array_equal(out, ((x + x).astype(np.int32) >> 1).astype(np.int8))
+
+
+def test_names_are_those_that_c_allows():
+    assert [identifier(name) for name in ("a.b", "double", "expf", "3x", "matmul")] == [
+        "a_b", "double_", "expf_", "_3x", "matmul",
+    ]  # fmt: skip
+
+
+def test_two_variables_of_one_name_have_two():
+    names = Expressions()
+    assert [names.name(tirx.Var(name, "int32")) for name in ("i", "i", "while")] == ["i", "i_1", "while_"]
+
+
+@pytest.mark.parametrize(
+    ("func", "message"),
+    [
+        (lambda: element_wise(lambda x, i: T.erf(x), "float16"), "no C for Call in this schedule"),
+        (lambda: element_wise(lambda x, i: x, "bfloat16"), "standard C has no type for bfloat16"),
+        (lambda: element_wise(lambda x, i: T.popcount(x), "int32"), "popcount"),
+    ],
+)
+def test_what_cannot_be_written_is_named_in_one_line(func, message):
+    with pytest.raises(InputError, match=message) as caught:
+        c_source(func(), "kernel")
+    assert "\n" not in str(caught.value)
