@@ -1,4 +1,4 @@
-"""``tunesmith show``: what becomes of an operator: its program, trace, LLVM IR, assembly, or each step."""
+"""``tunesmith show``: what becomes of an operator: its program, trace, LLVM IR, assembly, C, or each step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 UNSCHEDULED = "unscheduled"
 
-FORMS = ("tir", "trace", "llvm", "asm")
+FORMS = ("tir", "trace", "llvm", "asm", "c")
 
 
 @click.command(
@@ -48,7 +48,7 @@ FORMS = ("tir", "trace", "llvm", "asm")
     "--as",
     "form",
     type=click.Choice(FORMS),
-    help="TVMScript, the schedule's trace, LLVM IR, or assembly.  [default: tir]",
+    help="TVMScript, the schedule's trace, LLVM IR, assembly, or C that compiles alone.  [default: tir]",
 )
 @click.option("--steps", is_flag=True, help="The schedule step by step: what each one changes, and gains.")
 @target_option
@@ -92,7 +92,7 @@ def show(
 
         print_steps(time_steps(workload, scheduled, compile_for, say=print_notice), about, as_json)
         return
-    text = _text(scheduled, compile_for, form or FORMS[0])
+    text = _text(scheduled, workload.name, compile_for, form or FORMS[0])
     if as_json:
         print_rows([{**about, "form": form or FORMS[0], "text": text}], [], as_json=True)
     else:
@@ -134,7 +134,7 @@ def _scheduled(
     return chosen.scheduled(workload.func, target, full), chosen.name, full
 
 
-def _text(schedule: Any, target: Any, form: str) -> str:
+def _text(schedule: Any, name: str, target: Any, form: str) -> str:
     """Write a schedule in one of the forms."""
     from ..tuning.records.compilation import build
 
@@ -142,6 +142,10 @@ def _text(schedule: Any, target: Any, form: str) -> str:
         return str(schedule.mod.script()).rstrip()
     if form == "trace":
         return "\n".join(schedule.trace.as_python())
+    if form == "c":
+        from ..schedules.c_source import c_source
+
+        return c_source(schedule, name)
     if target.kind.name != "llvm":
         raise InputError(
             f"only llvm targets have LLVM IR and assembly: --target is {target.kind.name}; use --as tir"

@@ -7,7 +7,13 @@ SHAPE = "m=8,n=16,k=4"
 
 @pytest.mark.parametrize(
     ("form", "sign"),
-    [("tir", "T.prim_func"), ("trace", "sch.get_sblock"), ("llvm", "target triple"), ("asm", ".text")],
+    [
+        ("tir", "T.prim_func"),
+        ("trace", "sch.get_sblock"),
+        ("llvm", "target triple"),
+        ("asm", ".text"),
+        ("c", "void matmul("),
+    ],
 )
 def test_each_form_shows_its_text(run, form, sign):
     outcome = run("show", "matmul", "--shape", SHAPE, "--as", form)

@@ -170,6 +170,13 @@ def test_narrow_integers_wrap_around_inside_an_expression(tmp_path):
     np.testing.assert_array_equal(out, ((x + x).astype(np.int32) >> 1).astype(np.int8))
 
 
+def test_large_arrays_are_not_on_the_stack():
+    schedule, _ = ts.apply_default(ts.workload("matmul", m=256, n=256, k=256).func, ts.host_target())
+    source = c_source(schedule, "kernel")
+    assert "B_global = alloc(" in source and source.count("free(B_global);") == 1
+    assert "_Alignas(64) float matmul_local[" in source
+
+
 def test_names_are_those_that_c_allows():
     assert [identifier(name) for name in ("a.b", "double", "expf", "3x", "matmul")] == [
         "a_b", "double_", "expf_", "_3x", "matmul",

@@ -1,0 +1,224 @@
+"""TVM's scalar expressions in C: operators, intrinsics, numbers, and the names of loops and arrays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm import ir, sym, tirx
+
+from ..machine.errors import InputError
+
+_TYPES = {
+    "bool": "bool",
+    "float16": "_Float16",
+    "float32": "float",
+    "float64": "double",
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+# The weakest binding first: an operand that binds weaker than its operator gets parentheses.
+_OPERATORS: dict[str, tuple[str, int]] = {
+    "Or": ("||", 2),
+    "And": ("&&", 3),
+    "BitwiseOr": ("|", 4),
+    "BitwiseXor": ("^", 5),
+    "BitwiseAnd": ("&", 6),
+    "EQ": ("==", 7),
+    "NE": ("!=", 7),
+    "LT": ("<", 8),
+    "LE": ("<=", 8),
+    "GT": (">", 8),
+    "GE": (">=", 8),
+    "LShift": ("<<", 9),
+    "RShift": (">>", 9),
+    "Add": ("+", 10),
+    "Sub": ("-", 10),
+    "Mul": ("*", 11),
+    "Div": ("/", 11),
+    "Mod": ("%", 11),
+    "FloorDiv": ("/", 11),
+    "FloorMod": ("%", 11),
+}
+_CONDITIONAL, _UNARY, _ATOM = 1, 12, 13
+# Few know how strongly these bind, and compilers warn.
+_CONFUSING = ("||", "|", "^", "&", "<<", ">>")
+_ASSOCIATIVE = ("+", "&&", "||")
+# Functions of <math.h>; those of float end in f.
+_MATH = (
+    *("acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "erf", "exp", "exp2", "fabs", "floor", "fmod"),
+    *(
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "nearbyint",
+        "pow",
+        "rint",
+        "round",
+        "sin",
+        "sinh",
+        "sqrt",
+        "tan",
+        "tanh",
+    ),
+    "trunc",
+)
+_RESERVED = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if inline int "
+    "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
+    "volatile while bool true false max min alloc floor_div floor_mod main abort exit free abs div gamma "
+    "j0 j1 jn y0 y1 yn remainder".split()
+)
+ALIGNMENT = 64
+"""Bytes: where arrays begin that the C itself makes."""
+
+_HELPERS = {
+    "floor_div": "static inline int64_t floor_div(int64_t a, int64_t b) {\n"
+    "    return a / b - (a % b != 0 && (a < 0) != (b < 0));\n}",
+    "floor_mod": "static inline int64_t floor_mod(int64_t a, int64_t b) {\n"
+    "    return a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);\n}",
+    "alloc": "static void *alloc(size_t bytes) {\n"
+    f"    void *memory = aligned_alloc({ALIGNMENT}, (bytes + {ALIGNMENT - 1}) / {ALIGNMENT} * {ALIGNMENT});\n"
+    "    if (memory == NULL) abort();\n    return memory;\n}",
+}
+
+
+class Expressions:
+    """Writes expressions: remembers names, ranges of loops, and which helper functions are called."""
+
+    def __init__(self) -> None:
+        self.names: dict[Any, str] = {}
+        self.taken: set[str] = set()
+        self.helpers: dict[str, str] = {}
+        self.ranges = sym.Analyzer()
+
+    def name(self, variable: Any) -> str:
+        """Give a variable a name that no other one in scope has."""
+        base = identifier(str(variable.name))
+        name, nth = base, 1
+        while name in self.taken:
+            name, nth = f"{base}_{nth}", nth + 1
+        self.taken.add(name)
+        self.names[variable] = name
+        return name
+
+    def helper(self, name: str) -> str:
+        """Let a helper function be written before the function; return its name."""
+        self.helpers[name] = _HELPERS[name]
+        return name
+
+    def element(self, buffer: Any, indices: Any) -> str:
+        """Write an element of a flat array."""
+        (index,) = indices
+        return f"{self.names[buffer]}[{self.write(index)}]"
+
+    def write(self, node: Any, binding: int = 0) -> str:
+        """Write an expression, in parentheses where it binds weaker than what is around it."""
+        text, strength = self._bound(node)
+        return f"({text})" if strength < binding else text
+
+    def _bound(self, node: Any) -> tuple[str, int]:
+        """Write an expression and say how strongly it binds."""
+        kind = type(node).__name__
+        if isinstance(node, ir.TensorLoad):
+            return self.element(node.source, node.indices), _ATOM
+        if isinstance(node, ir.Var):
+            return self.names[node], _ATOM
+        if isinstance(node, tirx.IntImm | tirx.FloatImm):
+            return _number(node), _ATOM if node.value >= 0 else _UNARY
+        if kind in _OPERATORS:
+            return self._operation(node, kind)
+        if isinstance(node, tirx.Max | tirx.Min):
+            return self._extremum(node, kind.lower()), _ATOM
+        if isinstance(node, tirx.Not | tirx.BitwiseNot):
+            return f"{'!' if kind == 'Not' else '~'}{self.write(node.a, _UNARY)}", _UNARY
+        if isinstance(node, tirx.Cast):
+            return f"({c_type(node.ty.dtype)}){self.write(node.value, _UNARY)}", _UNARY
+        if isinstance(node, tirx.Select):
+            return self._choice(node.condition, node.true_value, node.false_value), _CONDITIONAL
+        if isinstance(node, ir.Call):
+            return self._call(node)
+        raise no_words_for(node)
+
+    def _operation(self, node: Any, kind: str) -> tuple[str, int]:
+        sign, strength = _OPERATORS[kind]
+        if kind in ("FloorDiv", "FloorMod") and not self.ranges.can_prove(tirx.all(node.a >= 0, node.b > 0)):
+            helper = self.helper("floor_div" if kind == "FloorDiv" else "floor_mod")
+            return f"{helper}({self.write(node.a)}, {self.write(node.b)})", _ATOM
+        left, right = strength, strength if sign in _ASSOCIATIVE else strength + 1
+        if sign in _CONFUSING:
+            left = right = _UNARY
+        text = f"{self.write(node.a, left)} {sign} {self.write(node.b, right)}"
+        return self._wrapped(text, strength, str(node.ty.dtype))
+
+    def _wrapped(self, text: str, strength: int, dtype: str) -> tuple[str, int]:
+        """Let a narrow integer wrap around where it would: C computes with int."""
+        narrow = dtype in ("int8", "uint8", "int16", "uint16")
+        return (f"({c_type(dtype)})({text})", _UNARY) if narrow else (text, strength)
+
+    def _extremum(self, node: Any, which: str) -> str:
+        kind = c_type(node.ty.dtype)
+        name, sign = f"{which}_{kind}", "<" if which == "min" else ">"
+        body = f"    return a {sign} b ? a : b;\n}}"
+        self.helpers[name] = f"static inline {kind} {name}({kind} a, {kind} b) {{\n{body}"
+        return f"{name}({self.write(node.a)}, {self.write(node.b)})"
+
+    def _choice(self, condition: Any, yes: Any, no: Any) -> str:
+        parts = (self.write(each, _CONDITIONAL + 1) for each in (condition, yes, no))
+        return "{} ? {} : {}".format(*parts)
+
+    def _call(self, node: Any) -> tuple[str, int]:
+        """Write a call of one of TVM's intrinsics."""
+        function = str(node.op.name).rpartition(".")[2] if isinstance(node.op, ir.Op) else ""
+        dtype = str(node.ty.dtype)
+        if function == "if_then_else":
+            return self._choice(*node.args), _CONDITIONAL
+        if function == "likely":
+            return self._bound(node.args[0])
+        if function == "reinterpret":
+            kinds = c_type(node.args[0].ty.dtype), c_type(dtype)
+            return "((union {{ {} from; {} to; }}){{{}}}).to".format(*kinds, self.write(*node.args)), _ATOM
+        if dtype not in ("float32", "float64"):
+            raise no_words_for(node)
+        suffix = "f" if dtype == "float32" else ""
+        arguments = [self.write(each) for each in node.args]
+        if function == "sigmoid":
+            return f"1.0{suffix} / (1.0{suffix} + exp{suffix}(-({arguments[0]})))", 11
+        if function not in _MATH:
+            raise no_words_for(node)
+        return f"{function}{suffix}({', '.join(arguments)})", _ATOM
+
+
+def identifier(text: str) -> str:
+    """Return a name that C has no other use for."""
+    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in text)
+    name = f"_{name}" if name[:1].isdigit() else name
+    return f"{name}_" if name in _RESERVED or name.removesuffix("f") in _MATH else name
+
+
+def c_type(dtype: Any) -> str:
+    """Return C's name of a dtype."""
+    found = _TYPES.get(str(dtype))
+    if found is None:
+        raise InputError(f"standard C has no type for {dtype}: use --as llvm")
+    return found
+
+
+def _number(node: Any) -> str:
+    """Write a number with its type."""
+    dtype, value = str(node.ty.dtype), node.value
+    if dtype == "bool":
+        return "true" if value else "false"
+    if not isinstance(node, tirx.FloatImm):
+        return str(int(value)) + ("LL" if dtype == "int64" and abs(value) > 2**31 - 1 else "")
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    if math.isnan(value):
+        return "NAN"
+    return f"{float(value)!r}{'f' if dtype == 'float32' else ''}"
+
+
+def no_words_for(node: Any, what: str = "") -> InputError:
+    """Return the error that names what cannot be written."""
+    text = what or " ".join(str(node).split())[:60] or type(node).__name__
+    return InputError(f"no C for {type(node).__name__} in this schedule ({text}): use --as tir or --as llvm")
