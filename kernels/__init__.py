@@ -6,9 +6,12 @@ from typing import Any
 
 from ..machine.errors import InputError, unknown_name
 from .add import ADD
+from .batch_matmul import BATCH_MATMUL
 from .batch_norm import BATCH_NORM
 from .concat import CONCAT
+from .conv1d import CONV1D
 from .conv2d import CONV2D
+from .conv2d_transpose import CONV2D_TRANSPOSE
 from .elementwise import ELEMENTWISE
 from .gather import GATHER
 from .group_norm import GROUP_NORM
@@ -18,6 +21,7 @@ from .matmul import MATMUL
 from .operator import Operator, Workload
 from .pad import PAD
 from .pool2d import AVG_POOL2D, GLOBAL_AVG_POOL2D, MAX_POOL2D
+from .reduction import ARGMAX, MAX, MEAN, SUM
 from .relu import RELU
 from .resize import RESIZE2D
 from .rms_norm import RMS_NORM
@@ -44,6 +48,7 @@ def by_name(*operators: Operator) -> dict[str, Operator]:
 
 OPERATORS: dict[str, Operator] = by_name(
     MATMUL,
+    BATCH_MATMUL,
     LINEAR_RELU,
     CONV2D,
     RELU,
@@ -56,6 +61,8 @@ OPERATORS: dict[str, Operator] = by_name(
     PAD,
     GATHER,
     RESIZE2D,
+    CONV1D,
+    CONV2D_TRANSPOSE,
     *ELEMENTWISE,
     SOFTMAX,
     LOG_SOFTMAX,
@@ -63,6 +70,10 @@ OPERATORS: dict[str, Operator] = by_name(
     RMS_NORM,
     BATCH_NORM,
     GROUP_NORM,
+    SUM,
+    MEAN,
+    MAX,
+    ARGMAX,
 )
 """Every operator that tunesmith brings."""
 

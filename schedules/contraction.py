@@ -24,7 +24,7 @@ from .analysis import (
 
 @dataclass(frozen=True)
 class Contraction:
-    """A sum of products ``out[rows, column] += data[rows, reductions] * weight[column, reductions]``.
+    """Sums of products ``out[batch, rows, column] += data[batch, rows, sums] * weight[batch, column, sums]``.
 
     Matrix multiplication is the plain case; a convolution is one whose data indices add a row axis and a
     reduction axis. Loop positions count the loops of the block from the outside.
@@ -35,6 +35,8 @@ class Contraction:
         The name of the reduction block.
     data, weight : int
         Which of the block's reads is which operand.
+    batch : tuple of int
+        Loops over the axes that the output and both operands have: each is a contraction of its own.
     rows : tuple of int
         Loops over the axes of the output that data has and weight has not, outermost first.
         The last of them is the one that a register tile spans.
@@ -72,6 +74,7 @@ class Contraction:
     block: str
     data: int
     weight: int
+    batch: tuple[int, ...]
     rows: tuple[int, ...]
     column: int
     reductions: tuple[int, ...]
@@ -92,6 +95,16 @@ class Contraction:
     def row_extent(self) -> int:
         """Iterations of the row axis that a register tile spans."""
         return self.extents[self.rows[-1]]
+
+    @property
+    def batches(self) -> int:
+        """How many contractions there are."""
+        return prod(self.extents[position] for position in self.batch)
+
+    @property
+    def sums(self) -> int:
+        """Multiply-adds in all."""
+        return self.batches * self.outer_rows * self.row_extent * self.columns * self.depth
 
     @property
     def outer_rows(self) -> int:
@@ -124,8 +137,8 @@ def find_contraction(func: Any) -> Contraction | None:
     Returns
     -------
     Contraction or None
-        None where there is none or more than one, where an axis belongs to both operands and the output
-        (a batch or a group), or where the blocks around it are not element by element.
+        None where there is none or more than one, where channels belong to groups, or where the blocks around
+        it are not element by element.
     """
     sch = s_tir.Schedule(func)
     names = block_names(sch)
@@ -140,7 +153,7 @@ def find_contraction(func: Any) -> Contraction | None:
     roles = _roles(block, operands)
     if roles is None:
         return None
-    data, weight, rows, column, reductions = roles
+    data, weight, batch, rows, column, reductions = roles
     position = {v.var: i for i, v in enumerate(block.iter_vars)}
     weight_axes = tuple(position[i] for i in operands[weight].indices)
     # A reduction that shares an index with a row (a window) goes outside, the contiguous one inside.
@@ -156,6 +169,7 @@ def find_contraction(func: Any) -> Contraction | None:
         block=sums[0],
         data=_read_index(block, operands[data]),
         weight=_read_index(block, operands[weight]),
+        batch=batch,
         rows=rows,
         column=column,
         reductions=reductions,
@@ -208,11 +222,15 @@ def _uncast(value: Any) -> Any:
 
 def _roles(
     block: Any, operands: tuple[TensorLoad, TensorLoad]
-) -> tuple[int, int, tuple[int, ...], int, tuple[int, ...]] | None:
-    """Sort the axes into rows, column and reductions; None where they do not fit."""
+) -> tuple[int, int, tuple[int, ...], tuple[int, ...], int, tuple[int, ...]] | None:
+    """Sort the axes into batch, rows, column and reductions; None where they do not fit."""
     used = [index_variables(load.indices) for load in operands]
     spatial = [i for i, v in enumerate(block.iter_vars) if v.iter_type == IterVar.DataPar]
     reductions = tuple(i for i, v in enumerate(block.iter_vars) if v.iter_type == IterVar.CommReduce)
+    batch = [i for i in spatial if all(block.iter_vars[i].var in each for each in used)]
+    if any(block.iter_vars[i].var not in list(load.indices) for i in batch for load in operands):
+        return None
+    spatial = [i for i in spatial if i not in batch]
     own = [[i for i in spatial if block.iter_vars[i].var in used[o]] for o in (0, 1)]
     if not own[0] or not own[1] or sorted(own[0] + own[1]) != spatial:
         return None
@@ -220,7 +238,7 @@ def _roles(
     for weight in sorted((1, 0), key=lambda o: spatial[-1] not in own[o]):
         plain = all(isinstance(i, Var) for i in operands[weight].indices)
         if len(own[weight]) == 1 and plain:
-            return 1 - weight, weight, tuple(own[1 - weight]), own[weight][0], reductions
+            return 1 - weight, weight, tuple(batch), tuple(own[1 - weight]), own[weight][0], reductions
     return None
 
 

@@ -40,11 +40,12 @@ def relayout_read(sch: s_tir.Schedule, block: Any, read: int, producer: Any, ord
     sch.transform_block_layout(producer, order)
 
 
-def panel_order(rank: int, column: int, others: Sequence[int], nr: int) -> IndexMap:
-    """Return the index map from a weight's indices to (column // nr, others..., column % nr)."""
+def panel_order(rank: int, batch: Sequence[int], column: int, others: Sequence[int], nr: int) -> IndexMap:
+    """Return the index map from a weight's indices to (batch..., column // nr, others..., column % nr)."""
 
     def order(*index: Any) -> tuple[Any, ...]:
-        return (index[column] // nr, *(index[i] for i in others), index[column] % nr)
+        outside = (*(index[i] for i in batch), index[column] // nr)
+        return (*outside, *(index[i] for i in others), index[column] % nr)
 
     return IndexMap.from_func(order, ndim=rank, index_dtype="int64")
 

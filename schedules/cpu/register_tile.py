@@ -1,6 +1,6 @@
 """The register-tiled, packed loop nest that matrix multiplication and convolution share.
 
-Before::
+Before, perhaps for each of a batch::
 
     for row, column, k:  out[row, column] += data[row, k] * weight[k, column]
 
@@ -40,6 +40,9 @@ from ..transforms import (
 )
 
 PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
+
+# Below this many multiply-adds (1 us on one core), waking the other threads (5 us) costs more than it saves.
+LEAST_PARALLEL_SUMS = 1 << 17
 
 
 def register_tile(
@@ -87,19 +90,22 @@ def register_tile(
     if nest.output_column != nest.output_rank - 1:
         sch.transform_layout(block, ("write", 0), last_order(nest.output_rank, nest.output_column))
 
+    batch = [sch.get_loops(block)[i] for i in nest.batch]
     row_block, column_block, row_tile, sums = _tile_loops(sch, nest, lanes, mr, nr, block_rows, block_columns)
     sch.reverse_compute_at(tail, row_tile)
     vectorize_last(sch, tail, lanes)
     if split_columns or pack == PACK_IN_BLOCK:
         sch.reorder(column_block, row_block)
+    shared = [*batch, column_block] if split_columns else [*batch, row_block, column_block]
     if pack == PACK_IN_BLOCK:
         sch.compute_at(panels, column_block)
         vectorize_last(sch, panels, lanes)
-        sch.parallel(column_block)
-    else:
-        sch.parallel(sch.fuse(*((column_block, row_block) if split_columns else (row_block, column_block))))
-        if panels is not None:
-            parallel_copy(sch, panels, lanes)
+    elif split_columns:
+        shared.append(row_block)
+    if nest.sums >= LEAST_PARALLEL_SUMS:
+        sch.parallel(sch.fuse(*shared) if len(shared) > 1 else column_block)
+    if panels is not None and pack == PACK_FIRST:
+        parallel_copy(sch, panels, lanes)
     sch.decompose_reduction(block, sums)
 
 
@@ -118,9 +124,9 @@ def _tile_loops(
     column_block, column_tile, vector, lane = sch.split(
         loops[nest.column], [None, block_columns, nr // lanes, lanes]
     )
-    outer = [loops[i] for i in nest.rows[:-1]]
+    batch, outer = [loops[i] for i in nest.batch], [loops[i] for i in nest.rows[:-1]]
     sums = [loops[i] for i in nest.reductions]
-    sch.reorder(*outer, tiles, column_block, column_tile, *sums, row, vector, lane)
+    sch.reorder(*batch, *outer, tiles, column_block, column_tile, *sums, row, vector, lane)
     in_line = nest.tiles_in_line(mr)
     # Only blocks are fused with lines: TVM cannot always tell them apart in a loop that is split again.
     if outer and block_rows > in_line:
@@ -173,8 +179,9 @@ def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int) -> 
         panels = _producer_of(sch, block, nest.weight)
     else:
         panels = sch.cache_read(block, nest.weight, "global")
-    others = [nest.weight_axes.index(axis) for axis in nest.reductions]
-    order = panel_order(len(nest.weight_axes), nest.weight_axes.index(nest.column), others, nr)
+    at = nest.weight_axes.index
+    batch, others = [at(axis) for axis in nest.batch], [at(axis) for axis in nest.reductions]
+    order = panel_order(len(nest.weight_axes), batch, at(nest.column), others, nr)
     relayout_read(sch, block, nest.weight, panels, order)
     if nest.constant_weight and pack == PACK_FIRST:
         sch.annotate(panels, PACKING_MARK, True)

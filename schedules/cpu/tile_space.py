@@ -15,7 +15,7 @@ import tvm
 from ...machine.facts import Facts, facts
 from ..contraction import Contraction
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from .register_tile import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
+from .register_tile import LEAST_PARALLEL_SUMS, PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
 
 # A step of the sum needs one register for the broadcast of a data value.
 _BROADCAST_REGISTERS = 1
@@ -25,9 +25,6 @@ _FMAS_IN_FLIGHT = 8
 
 # Rows are separate streams: with more than an L1 cache has ways, rows a power of two apart evict each other.
 ROW_STREAMS = 8
-
-# Below this many multiply-adds (1 us on one core), waking the other threads (5 us) costs more than it saves.
-_LEAST_PARALLEL_SUMS = 1 << 17
 
 # Data, results and other processes want their part of a thread's share of L3. By
 # tuning.measuring.measurement.measure on 2 threads of a Zen 5 with 32 MiB, matmul 2048^3: 463 to 473 GFLOP/s
@@ -103,14 +100,17 @@ class TileChoice:
         nest, machine = self.nest, self.machine
         panels, tiles = self.panels(nr), self.row_tiles(mr)
         item = int(tvm.DataType(nest.dtype).bits) // 8
-        if nest.outer_rows * nest.row_extent * nest.columns * nest.depth < _LEAST_PARALLEL_SUMS:
+        if nest.sums < LEAST_PARALLEL_SUMS:
             pack = PACK_FIRST if nest.constant_weight else PACK_IN_BLOCK
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
-        by_columns = panels % machine.cores == 0 or panels >= 8 * machine.cores or tiles < machine.cores
+        # A batch that the threads share evenly needs no other sharing.
+        shared = nest.batches % machine.cores == 0 or nest.batches >= 8 * machine.cores
+        threads = 1 if shared else machine.cores
+        by_columns = panels % threads == 0 or panels >= 8 * threads or tiles < threads
         panels_in_l3 = machine.l3_bytes // (_SHARERS_OF_L3 * machine.cores) // (nest.depth * nr * item)
         rows_in_l2 = machine.l2_bytes // 2 // (nest.channels * mr * item)
-        columns = _part(panels, panels_in_l3, machine.cores if by_columns else 1)
-        rows = _part(tiles, rows_in_l2, 1 if by_columns else machine.cores)
+        columns = _part(panels, panels_in_l3, threads if by_columns else 1)
+        rows = _part(tiles, rows_in_l2, 1 if by_columns else threads)
         return {
             "block_rows": self.whole_lines(mr, rows),
             "block_columns": columns,

@@ -17,10 +17,13 @@ SIZES = ((1, 1, 1), (1, 9, 4), (5, 3, 7), (16, 16, 16), (17, 33, 31))
 
 def shapes_of(op):
     """Rows, columns and the length of a sum where these are all dimensions, else the examples called odd."""
-    if {d.name for d in op.dims} <= set("mnk"):
+    odd = [example.shape for example in op.examples if example.source.startswith("odd")]
+    names = {d.name for d in op.dims}
+    if names <= {*"mnk", "transpose"}:
         extents = [dict(zip("mnk", size, strict=True)) for size in SIZES]
-        return [{d.name: each[d.name] for d in op.dims} for each in extents]
-    return [example.shape for example in op.examples if example.source.startswith("odd")]
+        sized = [{name: each[name] for name in names if name in each} for each in extents]
+        return [*sized, *(shape for shape in odd if "transpose" in shape)]
+    return odd
 
 
 CASES = [

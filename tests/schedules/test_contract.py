@@ -49,7 +49,8 @@ def workload_of(op, size, dtype):
     if op.name == "conv2d":
         image = {"n": 1 + (size == "above"), "h": 3, "w": m, "padding": 1, "bias": 1, "relu": 1}
         return op.workload({**image, "ci": min(k, 19), "co": n, "kh": 3, "kw": 3}, dtype)
-    return op.workload({d.name: {"m": m, "n": n, "k": k}[d.name] for d in op.dims}, dtype)
+    extents = {"m": m, "n": n, "k": k}
+    return op.workload({d.name: extents[d.name] for d in op.dims if d.name in extents}, dtype)
 
 
 CASES = [
@@ -114,6 +115,8 @@ def convolutions(draw):
 @st.composite
 def products(draw, name):
     shape = {dim: draw(extents(140)) for dim in "mnk"}
+    if name == "matmul":
+        shape["transpose"] = draw(st.sampled_from(("NN", "NT", "TN", "TT")))
     return ts.workload(name, dtype=draw(st.sampled_from(OPERATORS[name].dtypes)), **shape)
 
 

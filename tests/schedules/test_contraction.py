@@ -64,6 +64,16 @@ def test_columns_before_rows():
     assert (nest.columns, nest.output_column) == (5, 1)
 
 
+@pytest.mark.parametrize("shared", ["none", "A", "B"])
+def test_a_batch_of_products(shared):
+    shape = {"b": 2, "m": 4, "n": 6, "k": 5}
+    nest = find_contraction(ts.workload("batch_matmul", shared=shared, **shape).func)
+    assert (nest.batch, nest.batches) == (((0,), 2) if shared == "none" else ((), 1))
+    # What only one operand has, is its rows: a batch that shares B is one product with more rows.
+    assert nest.extents[nest.column] == (4 if shared == "A" else 6)
+    assert nest.sums == 2 * 4 * 6 * 5
+
+
 @pytest.mark.parametrize("window", [{}, {"stride": 2}, {"dilation": 2}, {"stride": 3, "padding": 2}])
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_a_conv2d(layout, window):
@@ -105,9 +115,9 @@ def two_products():
     return [x, w, te.compute((4, 4), lambda i, j: te.sum(y[i, r] * w[r, j], axis=r), name="second")]
 
 
-def batched():
-    x, w, k = placeholder(2, 4, 5), placeholder(2, 5, 6, name="w"), total(5)
-    return [x, w, te.compute((2, 4, 6), lambda b, i, j: te.sum(x[b, i, k] * w[b, k, j], axis=k))]
+def batched_by_a_window():
+    x, w, k = placeholder(3, 4, 5), placeholder(2, 5, 6, name="w"), total(5)
+    return [x, w, te.compute((2, 4, 6), lambda b, i, j: te.sum(x[b + 1, i, k] * w[b, k, j], axis=k))]
 
 
 def symbolic():
@@ -153,7 +163,7 @@ def softmax_after():
 
 NOT_FOUND = [
     two_products,
-    batched,
+    batched_by_a_window,
     symbolic,
     summed,
     of_three,
