@@ -71,13 +71,11 @@ def _below_maximum(x: np.ndarray) -> np.ndarray:
     return wide - wide.max(axis=1, keepdims=True)
 
 
-def flops_softmax(m: int, n: int) -> int:
-    """Count a maximum, a subtraction, an exponential, an addition and a division an element."""
-    return 5 * m * n
+def flops(m: int, n: int) -> int:
+    """Count five operations an element, and a division or a logarithm a row.
 
-
-def flops_log_softmax(m: int, n: int) -> int:
-    """Count a maximum, two subtractions, an exponential and an addition an element; a logarithm a row."""
+    The five are a maximum, a subtraction, an exponential, an addition and what applies the sum.
+    """
     return 5 * m * n + m
 
 
@@ -134,7 +132,7 @@ SOFTMAX = Operator(
     dims=(Dim("m"), Dim("n")),
     define=define_softmax,
     reference=reference_softmax,
-    flops=flops_softmax,
+    flops=flops,
     dtypes=_DTYPES,
     libraries=Libraries(_numpy_softmax, _torch_softmax, _onnx_softmax),
     examples=(
@@ -154,7 +152,7 @@ LOG_SOFTMAX = Operator(
     dims=(Dim("m"), Dim("n")),
     define=define_log_softmax,
     reference=reference_log_softmax,
-    flops=flops_log_softmax,
+    flops=flops,
     dtypes=_DTYPES,
     libraries=Libraries(_numpy_log_softmax, _torch_log_softmax, _onnx_log_softmax),
     examples=(

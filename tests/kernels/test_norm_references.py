@@ -1,4 +1,4 @@
-"""Softmax, norms and reductions: references against plain loops, and the values that break naive formulas."""
+"""Softmax and norms: references against plain loops, and the values that break naive formulas."""
 
 import math
 
@@ -186,7 +186,7 @@ def test_a_variance_is_drawn_from_positive_values():
 
 
 BLOCKS = {
-    "softmax": ["row_max", "exp", "row_sum", "softmax"],
+    "softmax": ["row_max", "exp", "row_sum", "inverse", "softmax"],
     "log_softmax": ["row_max", "exp", "row_sum", "log_sum", "log_softmax"],
     "layer_norm": ["row_sum", "mean", "square_sum", "inverse", "layer_norm"],
     "group_norm": ["group_sum", "mean", "square_sum", "inverse", "group_norm"],
@@ -207,3 +207,14 @@ def test_narrow_types_are_computed_in_float32_and_rounded_once(name, blocks):
     assert written("float32") == [(block, "float32") for block in blocks]
     for narrow in ("float16", "bfloat16"):
         assert written(narrow) == [*written("float32"), ("cast", narrow)]
+
+
+def test_costs():
+    for name in ("softmax", "log_softmax"):
+        assert ts.workload(name, m=3, n=5).flops == 5 * 15 + 3
+        assert ts.workload(name, m=3, n=5).bytes_moved == 4 * 30
+    assert ts.workload("layer_norm", m=3, n=5).flops == 8 * 15 + 5 * 3
+    assert ts.workload("rms_norm", m=3, n=5).flops == 4 * 15 + 4 * 3
+    assert ts.workload("group_norm", n=2, c=6, h=3, w=4, groups=3).flops == 8 * 144 + 5 * 6
+    assert ts.workload("batch_norm", n=2, c=6, h=3, w=4).flops == 3 * 144 + 3 * 6
+    assert ts.workload("batch_norm", n=2, c=6, h=3, w=4).bytes_moved == 4 * (2 * 144 + 4 * 6)
