@@ -66,7 +66,8 @@ def show(
 ) -> None:
     """Print what a schedule makes of an operator.
 
-    The schedule's name and its knobs go to stderr. With --steps each step of it is built, checked and timed
+    The schedule's name and its knobs go to stderr, with --as asm also what the loop with the most
+    multiply-adds looks like. With --steps each step of it is built, checked and timed
     on this machine.
     """
     from ..machine.target import as_target, target_text
@@ -96,6 +97,10 @@ def show(
     if as_json:
         print_rows([{**about, "form": form or FORMS[0], "text": text}], [], as_json=True)
     else:
+        if form == "asm":
+            from ..schedules.assembly import inner_loop
+
+            print_notice(str(inner_loop(text) or "no inner loop multiplies and adds in one instruction"))
         click.echo(text)
 
 

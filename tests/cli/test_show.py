@@ -18,7 +18,21 @@ SHAPE = "m=8,n=16,k=4"
 def test_each_form_shows_its_text(run, form, sign):
     outcome = run("show", "matmul", "--shape", SHAPE, "--as", form)
     assert outcome.status == 0 and sign in outcome.stdout
-    assert outcome.stderr.startswith("matmul m=8,n=16,k=4 float32, schedule matmul: ")
+    assert outcome.stderr.startswith("matmul m=8,n=16,k=4")
+    assert " float32, schedule matmul: " in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "line"),
+    [
+        ("matmul", "m=64,n=64,k=64", "inner loop .LBB"),
+        ("relu", "m=64,n=64", "no inner loop multiplies and adds in one instruction"),
+    ],
+)
+def test_assembly_comes_with_a_line_about_its_inner_loop(run, operator, shape, line):
+    outcome = run("show", operator, "--shape", shape, "--as", "asm")
+    assert outcome.stderr.splitlines()[1].startswith(line)
+    assert run("show", operator, "--shape", shape, "--as", "asm", "--json").stderr == ""
 
 
 def test_a_knob_changes_the_schedule(run):
@@ -86,7 +100,7 @@ def test_a_file_of_ones_own(run, user_file):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["matmull", "--shape", SHAPE], "unknown operator 'matmull'; did you mean matmul?"),
+        (["matmull", "--shape", SHAPE], "unknown operator 'matmull'; did you mean matmul"),
         (["matmul"], "matmul needs m, n, k: missing m, n, k"),
         (["matmul", "--shape", "m=8,n=8"], "missing k"),
         (["matmul", "--shape", "m=0,n=8,k=8"], "m must be an integer of at least 1: m=0"),
