@@ -30,6 +30,8 @@ from .operator import Dim, Example, Operator
 _AXES = "abcd"
 _SUBSETS = tuple("".join(some) for size in (1, 2, 3, 4) for some in combinations(_AXES, size))
 _FLOATS = ("float32", "float64", "float16", "bfloat16")
+# One sum of terms of both signs may come near 0, where any rounding of a term is more than the tolerance.
+_POSITIVE = {"x": (0.0, 1.0)}
 
 
 def _positions(axes: str) -> tuple[int, ...]:
@@ -208,6 +210,7 @@ SUM = Operator(
     reference=reference_sum,
     flops=flops,
     dtypes=_FLOATS,
+    ranges=_POSITIVE,
     libraries=_libraries("sum", "sum", "ReduceSum"),
     examples=(
         Example({"c": 4096, "d": 3072, "axes": "c"}, "BERT-base, 32 x 128 tokens: gradient of a bias"),
@@ -229,6 +232,7 @@ MEAN = Operator(
     reference=reference_mean,
     flops=flops_mean,
     dtypes=_FLOATS,
+    ranges=_POSITIVE,
     libraries=_libraries("mean", "mean", "ReduceMean"),
     examples=(
         Example({"b": 2048, "c": 7, "d": 7, "axes": "cd"}, "ResNet-50, one image: last features, NCHW"),

@@ -7,6 +7,7 @@ import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.kernels import OPERATORS
+from tunesmith.tuning.measuring.verification import inputs_of
 
 RNG = np.random.default_rng(5)
 
@@ -105,3 +106,9 @@ def test_int8_and_narrow_maxima_are_exact(name, run):
     x = RNG.integers(-128, 128, (1, 1, 7, 33)).astype(dtype)
     workload = ts.workload(name, dtype=dtype, c=7, d=33)
     np.testing.assert_array_equal(run(workload, [x]), getattr(x, name)(axis=3))
+
+
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_terms_are_drawn_that_do_not_cancel(name):
+    (x,) = inputs_of(ts.workload(name, d=1000), 0)
+    assert 0 <= x.min() < 0.05 and 0.95 < x.max() < 1
