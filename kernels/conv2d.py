@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import te, topi
 
 from ..machine.errors import InputError
-from .arithmetic import DTYPES, exact, result_dtype, rounded, rounded_to, sum_dtype
+from .arithmetic import DTYPES, exact, sum_dtype
 from .conv2d_libraries import CONV2D_LIBRARIES
 from .conv2d_shapes import CONV2D_EXAMPLES
+from .epilogue import finished, finished_exactly
 from .operator import Dim, Operator
 
 
@@ -82,16 +82,9 @@ def check(layout: str, bias: int, relu: int, **extents: int) -> None:
 
 def define(dtype: str, layout: str, bias: int, relu: int, **extents: int) -> list[Any]:
     """Return the TE tensors data, weight, bias where asked for, and the output."""
-    g, wide, result = Geometry(**extents), sum_dtype(dtype), result_dtype(dtype)
+    g, wide = Geometry(**extents), sum_dtype(dtype)
     inputs, y = (_nhwc if layout == "NHWC" else _nchw)(g, dtype, wide)
-    if bias:
-        b, channel = te.placeholder((g.co,), result, name="bias"), layout.index("C")
-        inputs, convolved = [*inputs, b], y
-        y = te.compute(y.shape, lambda *i: convolved[i] + b[i[channel]].astype(wide), name="bias_add")
-    if relu:
-        biased = y
-        y = te.compute(y.shape, lambda *i: te.max(biased[i], tvm.tirx.const(0, wide)), name="relu")
-    return [*inputs, rounded_to(y, result)]
+    return finished(inputs, y, layout.index("C"), bias, relu)
 
 
 def _nhwc(g: Geometry, dtype: str, wide: str) -> tuple[list[Any], Any]:
@@ -134,16 +127,12 @@ def _first_channel(g: Geometry, o: Any) -> Any:
 
 def reference(*inputs: np.ndarray, layout: str, bias: int, relu: int, **extents: int) -> np.ndarray:
     """Return the output: one float64 matrix product a tap and group, summed, rounded once."""
-    g, result = Geometry(**extents), result_dtype(str(inputs[0].dtype))
+    g, dtype = Geometry(**extents), str(inputs[0].dtype)
     data, weight = exact(inputs[0]), exact(inputs[1])
     if layout == "NCHW":
         data, weight = data.transpose(0, 2, 3, 1), weight.transpose(2, 3, 1, 0)
-    y = _convolved(g, data, weight)
-    if bias:
-        y = y + exact(inputs[2])
-    if relu:
-        y = np.maximum(y, 0)
-    return rounded(np.ascontiguousarray(y.transpose(0, 3, 1, 2)) if layout == "NCHW" else y, result)
+    y = finished_exactly(_convolved(g, data, weight), *inputs[2:], dtype=dtype, relu=relu)
+    return np.ascontiguousarray(y.transpose(0, 3, 1, 2)) if layout == "NCHW" else y
 
 
 def _convolved(g: Geometry, data: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -49,6 +49,14 @@ WORKLOADS = [
         for scale, mode in ((2, "nearest"), (3, "nearest"), (2, "bilinear"), (4, "bilinear"))
         for layout in ("NHWC", "NCHW")
     ),
+    *(
+        ts.workload("conv1d", n=2, l=13, ci=3, co=4, kernel=3, stride=2, padding=1, dilation=2, **more)
+        for more in ({}, {"bias": 1, "relu": 1})
+    ),
+    *(
+        ts.workload("conv2d_transpose", n=2, h=4, w=5, ci=3, co=4, kh=3, kw=4, stride=2, padding=1, **more)
+        for more in ({}, {"bias": 1, "relu": 1})
+    ),
     *(ts.workload("global_avg_pool2d", n=2, h=9, w=8, c=5, layout=layout) for layout in ("NHWC", "NCHW")),
 ]
 
@@ -62,7 +70,7 @@ def unavailable_in_numpy(workload):
 
 
 # PyTorch computes these in two memory formats.
-IMAGES = ("conv2d", "max_pool2d", "avg_pool2d", "global_avg_pool2d", "resize2d")
+IMAGES = ("conv2d", "max_pool2d", "avg_pool2d", "global_avg_pool2d", "resize2d", "conv2d_transpose")
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
