@@ -5,6 +5,7 @@ References
 ResNet-50: He et al., "Deep Residual Learning for Image Recognition", 2015, with the stride in the 3x3
 convolutions as torchvision and the ONNX model zoo have it.
 MobileNetV2: Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", 2018, table 2.
+VGG-19: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", 2014.
 DeepLab: Chen et al., "Rethinking Atrous Convolution for Semantic Image Segmentation", 2017.
 ResNeXt-50: Xie et al., "Aggregated Residual Transformations for Deep Neural Networks", 2016, 32x4d.
 """
@@ -79,6 +80,39 @@ _MOBILENETV2_DEPTHWISE = (
     ("bottleneck 6 and 7, depthwise", 7, 960, 1),
 )
 
+# layer, height and width, input channels, output channels
+_VGG19 = (
+    ("first convolution", 224, 3, 64),
+    ("stage 1", 224, 64, 64),
+    ("stage 2, first", 112, 64, 128),
+    ("stage 2", 112, 128, 128),
+    ("stage 3, first", 56, 128, 256),
+    ("stage 3", 56, 256, 256),
+    ("stage 4, first", 28, 256, 512),
+    ("stage 4", 28, 512, 512),
+    ("stage 5", 14, 512, 512),
+)
+
+# layer, height and width, channels, stride
+_RESNEXT50 = (
+    ("stage 1, 3x3", 56, 128, 1),
+    ("stage 2, first 3x3", 56, 256, 2),
+    ("stage 2, 3x3", 28, 256, 1),
+    ("stage 3, first 3x3", 28, 512, 2),
+    ("stage 3, 3x3", 14, 512, 1),
+    ("stage 4, first 3x3", 14, 1024, 2),
+    ("stage 4, 3x3", 7, 1024, 1),
+)
+
+# layer, height and width, input channels, output channels, dilation
+_DEEPLAB = (
+    ("stage 4, 3x3, dilated by 2", 28, 512, 512, 2),
+    ("stage 3, 3x3, dilated by 2", 28, 256, 256, 2),
+    ("stage 4, 3x3, dilated by 4", 28, 512, 512, 4),
+    ("pyramid, dilated by 12", 28, 2048, 256, 12),
+    ("pyramid, dilated by 24", 28, 2048, 256, 24),
+)
+
 
 def _layer(source: str, size: int, ci: int, co: int, kernel: int, stride: int = 1, **more: Any) -> Example:
     """Build one layer's shape: one square image, padded so that only the stride shrinks it."""
@@ -101,8 +135,15 @@ CONV2D_EXAMPLES: tuple[Example, ...] = (
         _layer(f"MobileNetV2, {layer}", s, c, c, 3, stride, groups=c)
         for layer, s, c, stride in _MOBILENETV2_DEPTHWISE
     ),
-    _layer("ResNeXt-50 32x4d, stage 1, 3x3", 56, 128, 128, 3, groups=32),
-    _layer("DeepLabv3 on ResNet-50, stage 4, 3x3, dilated by 2", 28, 512, 512, 3, padding=2, dilation=2),
+    *(
+        _layer(f"ResNeXt-50 32x4d, {layer}", s, c, c, 3, stride, groups=32)
+        for layer, s, c, stride in _RESNEXT50
+    ),
+    *(_layer(f"VGG-19, {layer}", s, ci, co, 3, bias=1, relu=1) for layer, s, ci, co in _VGG19),
+    *(
+        _layer(f"DeepLabv3 on ResNet-50, {layer}", s, ci, co, 3, padding=d, dilation=d)
+        for layer, s, ci, co, d in _DEEPLAB
+    ),
     _odd("primes", 17, 19, 13, 23, 3, 5),
     _odd(
         "primes, strided, padded, channels first",
