@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from tvm import ir, sym, tirx
@@ -16,6 +17,7 @@ _TYPES = {
     "float64": "double",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
+_VECTOR = re.compile(r"([a-z]+(\d+))x(\d+)")
 # The weakest binding first: an operand that binds weaker than its operator gets parentheses.
 _OPERATORS: dict[str, tuple[str, int]] = {
     "Or": ("||", 2),
@@ -90,6 +92,8 @@ class Expressions:
         self.names: dict[Any, str] = {}
         self.taken: set[str] = set()
         self.helpers: dict[str, str] = {}
+        # TVM's simplifier writes out again what has a name: a transposition would grow to many pages.
+        self.shuffled: dict[str, str] = {}
         self.ranges = sym.Analyzer()
 
     def name(self, variable: Any) -> str:
@@ -108,9 +112,25 @@ class Expressions:
         return name
 
     def element(self, buffer: Any, indices: Any) -> str:
-        """Write an element of a flat array."""
+        """Write an element of a flat array, or a vector of consecutive ones."""
         (index,) = indices
-        return f"{self.names[buffer]}[{self.write(index)}]"
+        if not isinstance(index, tirx.Ramp):
+            return f"{self.names[buffer]}[{self.write(index)}]"
+        if not isinstance(index.stride, tirx.IntImm) or index.stride.value != 1:
+            raise no_words_for(index)
+        vector = self.type(f"{buffer.dtype}x{int(index.lanes)}")
+        return f"*({vector} *)&{self.names[buffer]}[{self.write(index.base)}]"
+
+    def type(self, dtype: Any) -> str:
+        """Return the type of a scalar, or of a vector as GCC and Clang have them."""
+        found = _VECTOR.fullmatch(str(dtype))
+        if found is None:
+            return c_type(dtype)
+        name, bits = str(dtype), int(found[2])
+        size = bits // 8 * int(found[3])
+        attributes = f"vector_size({size}), aligned({bits // 8}), may_alias"
+        self.helpers[name] = f"typedef {c_type(found[1])} {name} __attribute__(({attributes}));"
+        return name
 
     def write(self, node: Any, binding: int = 0) -> str:
         """Write an expression, in parentheses where it binds weaker than what is around it."""
@@ -136,6 +156,10 @@ class Expressions:
             return f"({c_type(node.ty.dtype)}){self.write(node.value, _UNARY)}", _UNARY
         if isinstance(node, tirx.Select):
             return self._choice(node.condition, node.true_value, node.false_value), _CONDITIONAL
+        if isinstance(node, tirx.Shuffle):
+            parts = [*map(self.write, node.vectors), *map(self.write, node.indices)]
+            text = f"__builtin_shufflevector({', '.join(parts)})"
+            return self.shuffled.get(text, text), _ATOM
         if isinstance(node, ir.Call):
             return self._call(node)
         raise no_words_for(node)

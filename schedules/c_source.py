@@ -115,7 +115,7 @@ class _Writer:
     def _write_For(self, node: Any) -> Iterator[str]:
         if node.thread_binding is not None:
             raise no_words_for(node, "a loop bound to a GPU's threads")
-        taken = set(self._c.taken)
+        taken, shuffled = set(self._c.taken), dict(self._c.shuffled)
         start, extent = self._c.write(node.min), self._c.write(node.min + node.extent)
         self._c.ranges.bind(node.loop_var, ir.Range.from_min_extent(node.min, node.extent))
         name, kind = self._c.name(node.loop_var), c_type(node.loop_var.ty.dtype)
@@ -128,7 +128,7 @@ class _Writer:
         yield f"for ({kind} {name} = {start}; {name} < {extent}; ++{name}) {{"
         yield from self._inside(node.body)
         yield "}"
-        self._c.taken = taken
+        self._c.taken, self._c.shuffled = taken, shuffled
 
     def _write_BufferStore(self, node: Any) -> Iterator[str]:
         element, value = self._c.element(node.buffer, node.indices), node.value
@@ -152,7 +152,10 @@ class _Writer:
 
     def _write_Bind(self, node: Any) -> Iterator[str]:
         value = self._c.write(node.value)
-        yield f"{c_type(node.value.ty.dtype)} {self._c.name(node.var)} = {value};"
+        name = self._c.name(node.var)
+        yield f"{self._c.type(node.value.ty.dtype)} {name} = {value};"
+        if isinstance(node.value, tirx.Shuffle):
+            self._c.shuffled[value] = name
 
     def _write_AttrStmt(self, node: Any) -> Iterator[str]:
         yield from self._lines(node.body)

@@ -29,6 +29,7 @@ CASES = [
     ("matmul", {"m": 33, "n": 64, "k": 17}, "int8"),
     ("matmul", {"m": 8, "n": 32, "k": 5}, "float64"),
     ("linear_relu", {"m": 9, "n": 70, "k": 31}, "float32"),
+    ("linear_relu", {"m": 64, "n": 256, "k": 128}, "float32"),
     ("conv2d", CONV, "float32"),
     ("conv2d", {**CONV, "layout": "NCHW"}, "float32"),
     ("relu", {"m": 7, "n": 333}, "float32"),
@@ -168,6 +169,31 @@ def test_narrow_integers_wrap_around_inside_an_expression(tmp_path):
     out = np.empty(64, np.int8)
     call(function, [x, out])
     np.testing.assert_array_equal(out, ((x + x).astype(np.int32) >> 1).astype(np.int8))
+
+
+def test_vectors_that_a_schedule_writes_itself(tmp_path):
+    source = c_source(shuffling(), "kernel")
+    # What has a name is not written out again.
+    assert source.count("__builtin_shufflevector") == 3
+    function, printed = compiled(source, "kernel", tmp_path)
+    assert "warning" not in printed.replace("-Wpsabi", "")
+    # Aligned to no vector.
+    x, out = np.arange(-1, 8, dtype=np.float32)[1:], np.full(9, np.nan, np.float32)[1:]
+    call(function, [x, out])
+    np.testing.assert_array_equal(out, [0, 5, 0, 5, 5, 2, 5, 2])
+
+
+def shuffling():
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((8,), "float32"), out: T.Buffer((8,), "float32")):
+        with T.sblock("shuffle"):
+            first: T.let[T.float32x4] = x[T.Ramp(0, 1, 4)]
+            second: T.let[T.float32x4] = x[T.Ramp(4, 1, 4)]
+            mixed: T.let[T.float32x4] = T.Shuffle([first, second], [0, 5, 2, 7])
+            out[T.Ramp(0, 1, 4)] = T.Shuffle([mixed, mixed], [0, 1, 4, 5])
+            out[T.Ramp(4, 1, 4)] = T.Shuffle([mixed, mixed], [1, 2, 5, 6])
+
+    return main
 
 
 def test_large_arrays_are_not_on_the_stack():
