@@ -2,10 +2,10 @@ r"""Matrix multiplication of a batch of matrices, as attention needs it; one sid
 
 .. math:: C_{bmn} = \sum_k A_{bmk} B_{bkn}
 
-A is (b, m, k), B is (b, k, n), C is (b, m, n); where ``shared`` is B, B is (k, n) and every product of the batch
-uses it, and where it is A, A is (m, k). ``transpose`` as for `matmul`: the last two extents are stored in the
-other order where its letter is T. float16 and bfloat16 are summed in float32 and rounded once; int8 is summed
-in int32, which is also the output's type.
+A is (b, m, k), B is (b, k, n), C is (b, m, n); where ``shared`` is B, B is (k, n) and every product of the
+batch uses it, and where it is A, A is (m, k). ``transpose`` as for `matmul`: the last two extents are stored
+in the other order where its letter is T. float16 and bfloat16 are summed in float32 and rounded once; int8 is
+summed in int32, which is also the output's type.
 """
 
 from __future__ import annotations

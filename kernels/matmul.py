@@ -43,7 +43,7 @@ def stored(row: Any, column: Any, form: str) -> tuple[Any, Any]:
 
 def script(m: int, n: int, k: int, transpose: str, dtype: str) -> Any:
     """Return the same computation written in TVMScript."""
-    left, right = transpose
+    left, right = transpose[0], transpose[1]
     rows, cols, inner = (tvm.tirx.IntImm("int64", extent) for extent in (m, n, k))
     wide, result = sum_dtype(dtype), result_dtype(dtype)
     zero, narrows = tvm.tirx.const(0, wide), wide != result

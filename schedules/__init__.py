@@ -9,10 +9,11 @@ from .cpu.conv2d import CONV2D
 from .cpu.general import GENERAL
 from .cpu.matmul import MATMUL
 from .cpu.rows import ROWS
+from .cpu.transpose import TRANSPOSE
 from .rule import ScheduleRule
 
 # In order of preference: the first that applies is the default. The last applies to everything.
-RULES: tuple[ScheduleRule, ...] = (MATMUL, CONV2D, ROWS, GENERAL)
+RULES: tuple[ScheduleRule, ...] = (MATMUL, CONV2D, ROWS, TRANSPOSE, GENERAL)
 
 
 def schedule_rules() -> dict[str, ScheduleRule]:

@@ -52,8 +52,8 @@ def output_blocks(sch: s_tir.Schedule) -> set[str]:
 
 def loops_by_kind(sch: s_tir.Schedule, block: Any, depth: int) -> tuple[list[Any], list[Any]]:
     """Return a block's loops inside its outermost ``depth`` loops: those it keeps, and those it reduces."""
-    loops = sch.get_loops(block)
-    node, realizes = sch.get(block), []
+    loops, node = sch.get_loops(block), sch.get(block)
+    realizes: list[Any] = []
     structural_walk(sch.get(loops[-1]), [(s_tir.SBlockRealize, realizes.append)])
     values = next(r.iter_values for r in realizes if r.block.same_as(node))
     reduced: set[Any] = set()

@@ -59,6 +59,8 @@ class Contraction:
         Iterations of every loop.
     dtype : str
         The type that is summed in.
+    weight_dtype : str
+        The type of the weight.
     plain : bool
         True where every index of both operands is one loop variable, so that rows can be padded.
     prologue : tuple of str
@@ -85,6 +87,7 @@ class Contraction:
     output_rank: int
     extents: tuple[int, ...]
     dtype: str
+    weight_dtype: str
     plain: bool
     prologue: tuple[str, ...]
     staged: str | None
@@ -180,6 +183,7 @@ def find_contraction(func: Any) -> Contraction | None:
         output_rank=len(block.body.indices),
         extents=extents,
         dtype=str(block.writes[0].source.ty.dtype),
+        weight_dtype=str(operands[weight].source.ty.dtype),
         plain=all(isinstance(i, Var) for load in operands for i in load.indices),
         prologue=prologue,
         staged=staged,

@@ -9,6 +9,7 @@ from tvm import s_tir
 from tvm.tirx import IndexMap
 
 from .analysis import block_names
+from .transposition import transposition_intrinsic
 
 PACKING_MARK = "meta_schedule.layout_rewrite_preproc"
 """TVM's mark of a block that packs a constant argument: whoever compiles the caller may run it beforehand."""
@@ -59,6 +60,15 @@ def last_order(rank: int, last: int) -> IndexMap:
     return IndexMap.from_func(order, ndim=rank, index_dtype="int64")
 
 
+def next_to_last(rank: int, moved: int) -> IndexMap:
+    """Return the index map that moves one dimension to the place before the last."""
+
+    def order(*index: Any) -> tuple[Any, ...]:
+        return (*index[:moved], *index[moved + 1 : -1], index[moved], index[-1])
+
+    return IndexMap.from_func(order, ndim=rank, index_dtype="int64")
+
+
 def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
     """Vectorize the innermost loop of a block by ``lanes`` where it has whole vectors, else as it is."""
     loop = sch.get_loops(block)[-1]
@@ -75,6 +85,18 @@ def parallel_copy(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
     if len(loops) > 1:
         vectorize_last(sch, block, lanes)
         sch.parallel(sch.fuse(*loops[:-1]) if len(loops) > 2 else loops[0])
+
+
+def transpose_last(sch: s_tir.Schedule, block: Any, lanes: int, dtype: str) -> None:
+    """Copy the last two axes, which the source has in the other order, in squares of lanes held in registers.
+
+    Both extents are multiples of ``lanes``.
+    """
+    *_, row, column = sch.get_loops(block)
+    rows, row = sch.split(row, [None, lanes])
+    columns, column = sch.split(column, [None, lanes])
+    sch.reorder(rows, columns, row, column)
+    sch.tensorize(row, transposition_intrinsic(lanes, dtype))
 
 
 def keep_separable_packing(sch: s_tir.Schedule) -> None:

@@ -36,6 +36,7 @@ from ..transforms import (
     panel_order,
     parallel_copy,
     relayout_read,
+    transpose_last,
     vectorize_last,
 )
 
@@ -96,16 +97,17 @@ def register_tile(
     vectorize_last(sch, tail, lanes)
     if split_columns or pack == PACK_IN_BLOCK:
         sch.reorder(column_block, row_block)
+    whole = nest.columns % (nr * (block_columns if pack == PACK_IN_BLOCK else 1)) == 0
     shared = [*batch, column_block] if split_columns else [*batch, row_block, column_block]
     if pack == PACK_IN_BLOCK:
         sch.compute_at(panels, column_block)
-        vectorize_last(sch, panels, lanes)
+        _copy_panels(sch, nest, panels, lanes, whole, parallel=False)
     elif split_columns:
         shared.append(row_block)
     if nest.sums >= LEAST_PARALLEL_SUMS:
         sch.parallel(sch.fuse(*shared) if len(shared) > 1 else column_block)
     if panels is not None and pack == PACK_FIRST:
-        parallel_copy(sch, panels, lanes)
+        _copy_panels(sch, nest, panels, lanes, whole, parallel=True)
     sch.decompose_reduction(block, sums)
 
 
@@ -186,6 +188,25 @@ def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int) -> 
     if nest.constant_weight and pack == PACK_FIRST:
         sch.annotate(panels, PACKING_MARK, True)
     return panels
+
+
+def _copy_panels(
+    sch: s_tir.Schedule, nest: Contraction, panels: Any, lanes: int, whole: bool, parallel: bool
+) -> None:
+    """Write panels in vectors; where the weight is contiguous along the sum, transpose it in registers.
+
+    ``whole``: no panel and no block of them is cut short.
+    """
+    squares = whole and lanes > 1 and nest.channels % lanes == 0 and nest.weight_dtype == nest.dtype
+    if squares and nest.weight_axes[-1] == nest.reductions[-1] and not nest.constant_weight:
+        if parallel:
+            outer = sch.get_loops(panels)[:-2]
+            sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
+        transpose_last(sch, panels, lanes, nest.dtype)
+    elif parallel:
+        parallel_copy(sch, panels, lanes)
+    else:
+        vectorize_last(sch, panels, lanes)
 
 
 def _stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int) -> None:

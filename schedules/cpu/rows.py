@@ -89,7 +89,7 @@ def schedule_rows(
         for name in reductions:
             dimensions |= _reduce_in_lanes(sch, name, lanes, vectors)
     wide = 0 if nest.contiguous or lanes == 1 else lanes * vectors
-    row = _row_loop(sch, last, rows, wide, block, parallel and nest.work >= _LEAST_PARALLEL_WORK)
+    row = _row_loop(sch, last, rows, wide, block, parallel == 1 and nest.work >= _LEAST_PARALLEL_WORK)
     names = block_names(sch)
     names = names[: names.index(last) + 1]
     for name in reversed(names[:-1]):
@@ -239,7 +239,8 @@ def _row_loop(
 ) -> Any:
     """Bring the loops over rows outside and spread them; return the innermost of them."""
     loops = list(sch.get_loops(sch.get_sblock(last)))
-    outer, inner = [], []
+    outer: list[Any] = []
+    inner: list[Any] = []
     for position, neighbours in rows:
         loop, *within = (
             sch.split(loops[position], [None, neighbours]) if neighbours > 1 else [loops[position]]

@@ -212,4 +212,6 @@ def _part(whole: int, most: int, threads: int) -> int:
     """Return the largest even part of at most ``most`` that leaves no thread much more than its share."""
     sizes = ((n, ceil(whole / (threads * n))) for n in range(1, whole + 1))
     share = ceil(whole / threads)
-    return next((size for n, size in sizes if size <= most and n * size <= _UNEVEN * share), 1)
+    part = next((size for n, size in sizes if size <= most and n * size <= _UNEVEN * share), 1)
+    # A divisor that is not much smaller cuts no block short.
+    return next((d for d in range(part, part * 3 // 4, -1) if share % d == 0), part)

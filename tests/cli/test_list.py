@@ -6,7 +6,7 @@ from tunesmith.tuning.strategies import ALIASES, STRATEGIES
 def test_operators_have_dimensions_and_defaults(run):
     rows = {row["name"]: row for row in run("list", "operators", "--json").rows}
     assert list(rows) == list(OPERATORS)
-    assert rows["matmul"]["dimensions"] == ["m", "n", "k"]
+    assert rows["matmul"]["dimensions"] == ["m", "n", "k", "transpose=NN"]
     assert "stride=1" in rows["conv2d"]["dimensions"]
     assert rows["relu"]["kind"] == "operator"
 

@@ -21,7 +21,7 @@ QUICK = ("--trials", "2", "--min-repeat-ms", "1", "--strategy", "random")
 def test_the_row_says_what_was_found(tuned):
     path, outcome = tuned
     (row,) = outcome.rows
-    assert row["operator"] == "matmul" and row["shape"] == {"m": 8, "n": 16, "k": 4}
+    assert row["operator"] == "matmul" and row["shape"] == {"m": 8, "n": 16, "k": 4, "transpose": "NN"}
     assert row["trials"] == 2 and row["stopped_by"] == "trials"
     assert row["best_s"] <= row["default_s"] and row["gflops"] > 0
     with ts.Database(path, create=False) as database:

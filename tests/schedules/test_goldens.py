@@ -39,7 +39,7 @@ def nest(schedule):
 
 
 def _is_store(line):
-    return "] = " in line and not line.startswith("T.")
+    return "] = " in line and not line.startswith("T.") and "T.let[" not in line
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -143,7 +143,8 @@ def test_what_cannot_run_is_left_out_with_a_line(small, tmp_path):
         rows = ts.bench(small, ["tuned", "conv2d"], database, rounds=1, min_repeat_ms=0.1, say=said.append)
     assert [r["implementation"] for r in rows] == ["tuned"] and rows[0]["note"] == "default schedule (matmul)"
     left_out, peak = said
-    assert left_out == "matmul m=64,n=64,k=64: conv2d is left out: the schedule 'conv2d' does not apply"
+    why = "conv2d is left out: the schedule 'conv2d' does not apply"
+    assert left_out == f"matmul m=64,n=64,k=64,transpose=NN: {why}"
     assert "multiply-adds alone" in peak and "measured in turns" in peak
 
 

@@ -14,6 +14,7 @@ from ...kernels.operator import Workload
 from ...machine.arrays import Argument, Kernel
 from ...machine.errors import InputError
 from ...machine.target import as_target, target_text
+from ...schedules.transposition import register_intrinsics
 from .database import Database
 from .plain_text import require_plain
 from .record import Record
@@ -135,6 +136,7 @@ def replay_trace(trace: str, func: Any) -> Any:
     schedule = s_tir.Schedule(func, error_render_level="fast")
     try:
         require_plain(trace)
+        register_intrinsics(trace)
         s_tir.Trace.apply_json_to_schedule(json.loads(trace), schedule)
     except InputError as error:
         raise InputError(f"the trace does not fit this function: {error}") from None

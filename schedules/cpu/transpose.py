@@ -1,0 +1,172 @@
+"""Transposition: what is contiguous in the input is not in the output. Squares are transposed in registers.
+
+Before::
+
+    for i, j:  y[i, j] = x[j, i]
+
+After::
+
+    for blocks of j (parallel), blocks of i:
+        for squares in a block:
+            16 vectors of x, swapped in 4 rounds, are 16 vectors of y
+
+Other axes stay around it. A block's rows lie on few pages in both tensors, and lines are read and written
+whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import s_tir
+from tvm.ir import TensorLoad
+from tvm.tirx import BufferStore, IterVar, Var
+
+from ...machine.facts import facts
+from ..analysis import block_names, output_blocks, static_extents
+from ..rule import ScheduleRule
+from ..space import Constraint, Knob, KnobSpace
+from ..transforms import next_to_last, relayout_read, vectorize_last
+from ..transposition import transposition_intrinsic
+
+# Below this many elements, waking the other threads (about 5 us) costs more than it saves.
+_LEAST_PARALLEL_WORK = 1 << 15
+
+# Squares in a block, in each direction: 64 rows of two tensors are pages enough for a first-level TLB.
+_SQUARES = 4
+
+_LEAST_LANES = 4
+
+
+@dataclass(frozen=True)
+class Transposition:
+    """A copy whose input is contiguous along another axis than its output.
+
+    Parameters
+    ----------
+    block : str
+        The block that copies.
+    row : int
+        The loop along which the input is contiguous; the output is along the last.
+    column : int
+        The dimension of the input that the last loop indexes.
+    extents : tuple of int
+        Iterations of the loops.
+    dtype : str
+        The element type.
+    """
+
+    block: str
+    row: int
+    column: int
+    extents: tuple[int, ...]
+    dtype: str
+
+
+def find_transposition(func: Any) -> Transposition | None:
+    """Find the one copy that a PrimFunc consists of, if its axes change places and the last is another."""
+    sch = s_tir.Schedule(func)
+    names = block_names(sch)
+    if len(names) != 1 or set(names) != output_blocks(sch):
+        return None
+    block, extents = sch.get(sch.get_sblock(names[0])), static_extents(sch, names[0])
+    variables = [v.var for v in block.iter_vars if v.iter_type == IterVar.DataPar]
+    body = block.body
+    if extents is None or len(extents) != len(variables) or not isinstance(body, BufferStore):
+        return None
+    load = body.value
+    if not isinstance(load, TensorLoad) or list(body.indices) != variables:
+        return None
+    if not all(isinstance(i, Var) for i in load.indices) or len(set(load.indices)) != len(variables):
+        return None
+    row = variables.index(load.indices[-1])
+    if row == len(variables) - 1:
+        return None
+    column = list(load.indices).index(variables[-1])
+    return Transposition(names[0], row, column, extents, str(body.buffer.dtype))
+
+
+def schedule_transpose(sch: s_tir.Schedule, *, lanes: int, squares: int, parallel: int) -> None:
+    """Rewrite a transposition in place.
+
+    Parameters
+    ----------
+    sch : Schedule
+        A schedule of an unscheduled PrimFunc named ``main``.
+    lanes : int
+        Rows and columns of a square.
+    squares : int
+        Squares in a block, in each direction, where as many divide the axes.
+    parallel : int
+        1 spreads the blocks over the threads; 0 stays on one.
+    """
+    nest = find_transposition(sch.mod["main"])
+    assert nest is not None, "the rule's space says that there is one"
+    block, rank = sch.get_sblock(nest.block), len(nest.extents)
+    # TVM matches a square in the last two dimensions only: elsewhere it goes through a buffer of its own.
+    before = after = None
+    if nest.column != rank - 2:
+        before = sch.cache_read(block, 0, "global")
+        relayout_read(sch, block, 0, before, next_to_last(rank, nest.column))
+    if nest.row != rank - 2:
+        after = sch.cache_write(block, 0, "global")
+        sch.transform_layout(block, ("write", 0), next_to_last(rank, nest.row))
+    loops = list(sch.get_loops(block))
+    column, row = loops.pop(), loops.pop(nest.row)
+    rows, row_squares, row = sch.split(row, [None, _whole(nest.extents[nest.row], lanes, squares), lanes])
+    columns, column_squares, column = sch.split(
+        column, [None, _whole(nest.extents[-1], lanes, squares), lanes]
+    )
+    sch.reorder(*loops, columns, rows, column_squares, row_squares, row, column)
+    blocks = sch.fuse(*loops, columns, rows)
+    if parallel and prod(nest.extents) >= _LEAST_PARALLEL_WORK:
+        sch.parallel(blocks)
+    if before is not None:
+        sch.compute_at(before, row_squares)
+        vectorize_last(sch, before, lanes)
+    if after is not None:
+        sch.reverse_compute_at(after, row_squares)
+        vectorize_last(sch, after, lanes)
+    sch.tensorize(row, transposition_intrinsic(lanes, nest.dtype))
+
+
+def _whole(extent: int, lanes: int, most: int) -> int:
+    """Return the most squares, up to a number, that divide an axis."""
+    return next(s for s in range(most, 0, -1) if extent % (s * lanes) == 0)
+
+
+def transpose_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the squares to choose from, or None where it is no transposition or no square divides it."""
+    nest = find_transposition(func)
+    if nest is None:
+        return None
+    bits = int(tvm.DataType(nest.dtype).bits)
+    widest = facts(target).vector_bits // max(bits, 32)
+    both = (nest.extents[nest.row], nest.extents[-1])
+    widths = [w for w in (widest, widest // 2, widest // 4) if w >= _LEAST_LANES]
+    fitting = tuple(sorted(w for w in widths if all(extent % w == 0 for extent in both)))
+    if not fitting or bits not in (32, 64):
+        return None
+    return KnobSpace(
+        knobs=(
+            Knob("lanes", fitting, "rows and columns of a square in registers"),
+            Knob("squares", (1, 2, 4, 8), "squares in a block, in each direction"),
+            Knob("parallel", (0, 1), "1: blocks are spread over the threads"),
+        ),
+        constraints=(
+            Constraint(f"lanes is one of {fitting}: it divides both axes", lambda k: k["lanes"] in fitting),
+            Constraint("squares is at least 1", lambda k: k["squares"] >= 1),
+        ),
+        default={"lanes": fitting[-1], "squares": _SQUARES, "parallel": 1},
+    )
+
+
+TRANSPOSE = ScheduleRule(
+    name="transpose",
+    summary="squares transposed in registers, in blocks that stay on few pages",
+    rewrite=schedule_transpose,
+    open_space=transpose_space,
+)

@@ -1,0 +1,93 @@
+"""Transposing a square of elements in registers: log2(lanes) rounds in which pairs of rows swap elements.
+
+Element by element, a transposition reads or writes one element a step. A square of ``lanes`` rows is read as
+``lanes`` vectors, and in round s (of distance d = 1, 2, 4, ...) the rows i and i + d swap the elements whose
+positions differ from theirs in d::
+
+    a0 a1 a2 a3      a0 b0 a2 b2      a0 b0 c0 d0
+    b0 b1 b2 b3  ->  a1 b1 a3 b3  ->  a1 b1 c1 d1
+    c0 c1 c2 c3      c0 d0 c2 d2      a2 b2 c2 d2
+    d0 d1 d2 d3      c1 d1 c3 d3      a3 b3 c3 d3
+
+References
+----------
+Eklundh, "A fast computer method for matrix transposing", IEEE Trans. Computers C-21, 1972.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir import TensorIntrin
+from tvm.script import tirx as T
+
+_NAME = "tunesmith_transpose_{lanes}_{dtype}"
+_NAMED = re.compile(_NAME.format(lanes=r"(2|4|8|16|32|64)", dtype=r"(float\d\d|int\d\d?)"))
+
+
+def register_intrinsics(trace: str) -> None:
+    """Register the intrinsics that a trace names: TVM knows only those registered in this process."""
+    for lanes, dtype in set(_NAMED.findall(trace)):
+        transposition_intrinsic(int(lanes), dtype)
+
+
+@cache
+def transposition_intrinsic(lanes: int, dtype: str) -> str:
+    """Return the name of the intrinsic ``B[i, j] = A[j, i]`` on a square of lanes, registered with TVM."""
+    name = _NAME.format(lanes=lanes, dtype=dtype)
+    TensorIntrin.register(name, _described(lanes, dtype), _in_registers(lanes, dtype), override=True)
+    return name
+
+
+def _described(lanes: int, dtype: str) -> Any:
+    @T.prim_func(s_tir=True)
+    def transposed(a: T.handle, b: T.handle) -> None:
+        A = T.match_buffer(a, (lanes, lanes), dtype, offset_factor=1, strides=[T.int64(), 1])
+        B = T.match_buffer(b, (lanes, lanes), dtype, offset_factor=1, strides=[T.int64(), 1])
+        with T.sblock("root"):
+            T.reads(A[0:lanes, 0:lanes])
+            T.writes(B[0:lanes, 0:lanes])
+            for i, j in T.grid(lanes, lanes):
+                with T.sblock("transpose"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vj, vi]
+
+    return transposed
+
+
+def _in_registers(lanes: int, dtype: str) -> Any:
+    """Return the same with vectors: the description's buffers and regions around another body."""
+    described = _described(lanes, dtype)
+    A, B = described.params
+    steps: list[Any] = []
+
+    def named(value: Any) -> Any:
+        """Compute a vector once, whatever reads it."""
+        name = tirx.Var("row", value.ty.dtype)
+        steps.append(tirx.Bind(name, value))
+        return name
+
+    vector = f"{dtype}x{lanes}"
+    rows = [named(A.vload([T.int64(i), T.int64(0)], vector)) for i in range(lanes)]
+    distance = 1
+    while distance < lanes:
+        for i in range(lanes):
+            if not i & distance:
+                one, other = rows[i], rows[i + distance]
+                rows[i] = named(_swapped(one, other, lanes, distance, 0))
+                rows[i + distance] = named(_swapped(one, other, lanes, distance, distance))
+        distance *= 2
+    steps += [B.vstore([T.int64(i), T.int64(0)], row) for i, row in enumerate(rows)]
+    block = described.body.block
+    body = s_tir.SBlock([], block.reads, block.writes, block.name_hint, tirx.SeqStmt(steps))
+    return described.with_body(s_tir.SBlockRealize([], tvm.tirx.const(True, "bool"), body))
+
+
+def _swapped(one: Any, other: Any, lanes: int, distance: int, start: int) -> Any:
+    """Return that row of a swapped pair whose elements come from places with or without ``distance``."""
+    places = [(p & ~distance | start) + (lanes if p & distance else 0) for p in range(lanes)]
+    return tirx.Shuffle([one, other], [tirx.const(place, "int32") for place in places])

@@ -1,0 +1,81 @@
+"""Transpositions: which are found, that squares in registers are right, and that traces find them."""
+
+import subprocess
+import sys
+
+import pytest
+import tunesmith as ts
+from tunesmith.schedules.cpu.transpose import TRANSPOSE, find_transposition
+from tunesmith.schedules.transposition import transposition_intrinsic
+from tunesmith.tuning.records.compilation import trace_text
+
+SHAPES = {
+    "matrix": {"c": 64, "d": 96, "order": "abdc"},
+    "small_squares": {"c": 20, "d": 12, "order": "abdc"},
+    "channels_first": {"a": 2, "b": 24, "c": 8, "d": 32, "order": "adbc"},
+    "channels_last": {"a": 2, "b": 32, "c": 24, "d": 8, "order": "acdb"},
+    "reversed": {"a": 16, "b": 3, "c": 5, "d": 8, "order": "dcba"},
+}
+
+
+def of(shape, dtype="float32"):
+    return ts.workload("transpose", dtype=dtype, **shape)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_point_is_right(name, dtype, target, assert_right):
+    workload = of(SHAPES[name], dtype)
+    space = TRANSPOSE.space(workload.func, target)
+    for knobs in space.points:
+        assert_right(workload, TRANSPOSE.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        of({"a": 4, "b": 8, "c": 16, "d": 32, "order": "acbd"}),  # the last axis stays
+        of({"c": 7, "d": 13, "order": "abdc"}),  # no square divides it
+        of({"c": 64, "d": 96, "order": "abdc"}, "float16"),
+        ts.workload("relu", m=8, n=8),
+        ts.workload("matmul", m=8, n=8, k=8),
+    ],
+    ids=lambda w: f"{w.label} {w.dtype}",
+)
+def test_others_are_left_alone(workload, target):
+    assert TRANSPOSE.space(workload.func, target) is None
+
+
+def test_the_loop_that_is_contiguous_in_the_input_is_found():
+    nest = find_transposition(of(SHAPES["channels_first"]).func)
+    assert (nest.row, nest.column, nest.extents, nest.dtype) == (1, 2, (2, 32, 24, 8), "float32")
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_a_square_is_vectors_only(lanes, target):
+    workload = of({"c": lanes, "d": lanes, "order": "abdc"})
+    scheduled = TRANSPOSE.scheduled(workload.func, target, {"lanes": lanes})
+    text = scheduled.mod.script()
+    assert text.count("T.Shuffle(") == lanes * (lanes.bit_length() - 1)
+    assert transposition_intrinsic(lanes, "float32") == f"tunesmith_transpose_{lanes}_float32"
+
+
+def test_a_trace_is_replayed_where_the_intrinsic_is_unknown(target, tmp_path):
+    workload = of(SHAPES["matrix"])
+    trace = tmp_path / "trace.json"
+    trace.write_text(trace_text(TRANSPOSE.scheduled(workload.func, target)))
+    code = f"""
+import tunesmith as ts
+from tunesmith.tuning.records.compilation import replay_trace
+w = ts.workload("transpose", c=64, d=96, order="abdc")
+print(replay_trace(open({str(trace)!r}).read(), w.func).mod.script().count("T.Shuffle("))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert found.stdout.strip() == str(16 * 4), found.stderr
+
+
+def test_a_transposed_weight_is_packed_in_squares(target, assert_right):
+    workload = ts.workload("linear_relu", m=64, n=128, k=96)
+    schedule = ts.schedule_rules()["matmul"].scheduled(workload.func, target)
+    assert "T.Shuffle(" in schedule.mod.script()
+    assert_right(workload, schedule)
