@@ -6,6 +6,7 @@ from typing import Any
 
 from ..machine.errors import InputError, unknown_name
 from .add import ADD
+from .attention import ATTENTION
 from .batch_matmul import BATCH_MATMUL
 from .batch_norm import BATCH_NORM
 from .concat import CONCAT
@@ -64,6 +65,7 @@ OPERATORS: dict[str, Operator] = by_name(
     CONV1D,
     CONV2D_TRANSPOSE,
     *ELEMENTWISE,
+    ATTENTION,
     SOFTMAX,
     LOG_SOFTMAX,
     LAYER_NORM,

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import median
 from typing import Any
 
@@ -162,7 +163,7 @@ def _measured(
     with ExitStack() as stack:
         folder = new_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        workers = stack.enter_context(WorkerGroup(len(traces), preload=_PRELOAD)).workers
+        workers = stack.enter_context(WorkerGroup(len(traces), preload=_PRELOAD, growth_bytes=inf)).workers
         ir = tvm.ir.save_json(workload.func)
         jobs = [BuildJob(ir, target, f"{folder}/step{n}.so", trace=t) for n, t in enumerate(traces)]
         built = build_all([Builder(_LIMIT_S, worker) for worker in workers[: usable_cpus()]], jobs)

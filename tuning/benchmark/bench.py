@@ -130,7 +130,7 @@ def bench(
         folder = new_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         preload = ("tvm", "tunesmith.tuning.benchmark.bench_tasks")
-        group = stack.enter_context(WorkerGroup(len(names) + 1, preload=preload))
+        group = stack.enter_context(WorkerGroup(len(names) + 1, preload=preload, growth_bytes=inf))
         *workers, peak_worker = group.workers
         rows: list[dict[str, Any]] = []
         for each in workloads:

@@ -64,6 +64,9 @@ class WorkerGroup:
         Variables to set besides this process's own.
     preload : tuple of str
         Modules imported once, before the first fork.
+    growth_bytes : float
+        A worker that has grown by more is replaced before its next task; infinite for tasks that build upon
+        each other.
     """
 
     def __init__(
@@ -71,11 +74,12 @@ class WorkerGroup:
         count: int,
         environment: Mapping[str, str] | None = None,
         preload: tuple[str, ...] = ("tvm", "tunesmith.tuning.measuring.tasks"),
+        growth_bytes: float = _GROWTH_BYTES,
     ) -> None:
         # What is importable here shall be importable there.
         path = os.pathsep.join(p for p in sys.path if p)
         self._environment = {**os.environ, "PYTHONPATH": path, **(environment or {})}
-        self._preload = preload
+        self._preload, self.growth_bytes = preload, growth_bytes
         self.workers = [Worker(self, _output()) for _ in range(count)]
         self._start()
 
@@ -190,7 +194,7 @@ class Worker:
             # It died while it had nothing to do: that is no task's fault.
             self._ready = False
         self.wait_until_ready()
-        if self.resident_bytes() > self._bytes_at_first + _GROWTH_BYTES:
+        if self.resident_bytes() > self._bytes_at_first + self._group.growth_bytes:
             self.restart()
             self.wait_until_ready()
         os.ftruncate(self.output.fileno(), 0)
