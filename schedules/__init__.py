@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..machine.errors import unknown_name
+from .cpu.attention import ATTENTION
 from .cpu.conv2d import CONV2D
 from .cpu.general import GENERAL
 from .cpu.matmul import MATMUL
@@ -13,7 +14,7 @@ from .cpu.transpose import TRANSPOSE
 from .rule import ScheduleRule
 
 # In order of preference: the first that applies is the default. The last applies to everything.
-RULES: tuple[ScheduleRule, ...] = (MATMUL, CONV2D, ROWS, TRANSPOSE, GENERAL)
+RULES: tuple[ScheduleRule, ...] = (MATMUL, CONV2D, ATTENTION, ROWS, TRANSPOSE, GENERAL)
 
 
 def schedule_rules() -> dict[str, ScheduleRule]:

@@ -150,7 +150,7 @@ def find_contraction(func: Any) -> Contraction | None:
         return None
     block = sch.get(sch.get_sblock(sums[0]))
     extents = static_extents(sch, sums[0])
-    operands = _product_operands(block)
+    operands = product_operands(block)
     if operands is None or extents is None or len(extents) != len(block.iter_vars):
         return None
     roles = _roles(block, operands)
@@ -206,7 +206,7 @@ def _blocks_around(
     return prologue, padding[0] if padding else None, epilogue
 
 
-def _product_operands(block: Any) -> tuple[TensorLoad, TensorLoad] | None:
+def product_operands(block: Any) -> tuple[TensorLoad, TensorLoad] | None:
     """Return the two loads of ``out = out + a * b``, casts allowed, or None for another body."""
     value = getattr(block.body, "value", None)
     if not isinstance(value, Add):

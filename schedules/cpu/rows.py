@@ -27,13 +27,14 @@ length have no parts: they are left to the general rule.
 
 from __future__ import annotations
 
-from math import ceil, prod
+from math import prod
 from typing import Any
 
 from tvm import s_tir
 
 from ...machine.facts import facts
 from ..analysis import block_names, loops_by_kind, static_extents, uses_calls
+from ..lane_reduction import best_width, reduce_in_lanes
 from ..row_nest import RowNest, find_rows
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
@@ -43,12 +44,6 @@ _LEAST_PARALLEL_WORK = 1 << 15
 
 # Vectors of partial results: enough to hide the latency of an addition, 3 or 4 cycles, 1 or 2 of them each.
 _VECTORS = 4
-
-# Partial results are reduced in steps of so many: long vectors, few steps.
-_AT_ONCE = 4
-
-# Cycles until the result of an addition can be used.
-_LATENCY = 4
 
 _BLOCKS = (1, 2, 4, 8)
 # What a block of rows reads and writes stays in L1: an input, an intermediate and an output, and room.
@@ -87,7 +82,7 @@ def schedule_rows(
     dimensions: dict[str, int] = {}
     if nest.contiguous and lanes > 1:
         for name in reductions:
-            dimensions |= _reduce_in_lanes(sch, name, lanes, vectors)
+            dimensions |= reduce_in_lanes(sch, name, lanes, vectors)
     wide = 0 if nest.contiguous or lanes == 1 else lanes * vectors
     row = _row_loop(sch, last, rows, wide, block, parallel == 1 and nest.work >= _LEAST_PARALLEL_WORK)
     names = block_names(sch)
@@ -185,53 +180,6 @@ def _cut(sch: s_tir.Schedule, name: str, parts: int) -> str:
     kept, sums = loops_by_kind(sch, cut, 0)
     sch.reorder(*kept, *sums)
     return str(sch.get(cut).name_hint)
-
-
-def _reduce_in_lanes(sch: s_tir.Schedule, name: str, lanes: int, vectors: int) -> dict[str, int]:
-    """Reduce interleaved parts of a row first, in vectors; then these in a few steps, down to the result.
-
-    Returns the blocks of partial results, each with how many of its dimensions count parts.
-    """
-    block = sch.get_sblock(name)
-    if len(sch.get(block).writes) > 1:
-        # TVM factors no reduction that keeps a value and its position.
-        return {}
-    _, reduced = loops_by_kind(sch, block, 0)
-    along = sch.fuse(*reduced) if len(reduced) > 1 else reduced[0]
-    rank = len(sch.get(block).writes[0].source.shape)
-    found: dict[str, int] = {}
-    for step in _steps(best_width(int(sch.get(along).extent), lanes, vectors)):
-        _, part = sch.split(along, [None, step])
-        block = sch.rfactor(part, rank)
-        (along,) = loops_by_kind(sch, block, 0)[1]
-        found[str(sch.get(block).name_hint)] = len(found) + 1
-    return found
-
-
-def best_width(length: int, lanes: int, vectors: int) -> int:
-    """Return how many interleaved parts of a row to reduce: a divisor of its length.
-
-    Only whole parts, because TVM loses the condition of an incomplete one when it moves the block. A vector
-    of any number of elements will do: LLVM fills the last register in part. The cost in cycles is that of the
-    additions, a register or the latency each, and of the steps in which the parts are reduced.
-    """
-    widths = [w for w in range(1, vectors * lanes + 1) if length % w == 0 and w < length] or [1]
-
-    def cycles(width: int) -> int:
-        return length // width * max(ceil(width / lanes), _LATENCY) + _LATENCY * sum(_steps(width))
-
-    return min(widths, key=cycles)
-
-
-def _steps(width: int) -> list[int]:
-    """Cut a width into factors of at most ``_AT_ONCE`` where it has such."""
-    steps = []
-    while width > 1:
-        step = next((s for s in range(_AT_ONCE, 1, -1) if width % s == 0), None)
-        step = step or next(s for s in range(_AT_ONCE + 1, width + 1) if width % s == 0)
-        steps.append(step)
-        width //= step
-    return steps
 
 
 def _row_loop(

@@ -3,7 +3,8 @@
 import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import as_prim_func
-from tunesmith.schedules.cpu.rows import ROWS, best_width
+from tunesmith.schedules.cpu.rows import ROWS
+from tunesmith.schedules.lane_reduction import best_width
 from tunesmith.schedules.row_nest import find_rows
 from tvm import te, topi
 

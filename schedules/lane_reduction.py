@@ -1,0 +1,62 @@
+"""Reducing a contiguous row in vectors: interleaved parts first, as many as fill the registers, then these."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from tvm import s_tir
+
+from .analysis import loops_by_kind
+
+# Partial results are reduced in steps of so many: long vectors, few steps.
+_AT_ONCE = 4
+
+# Cycles until the result of an addition can be used.
+_LATENCY = 4
+
+
+def reduce_in_lanes(sch: s_tir.Schedule, name: str, lanes: int, vectors: int) -> dict[str, int]:
+    """Reduce interleaved parts of a row first, in vectors; then these in a few steps, down to the result.
+
+    Returns the blocks of partial results, each with how many of its dimensions count parts.
+    """
+    block = sch.get_sblock(name)
+    if len(sch.get(block).writes) > 1:
+        # TVM factors no reduction that keeps a value and its position.
+        return {}
+    _, reduced = loops_by_kind(sch, block, 0)
+    along = sch.fuse(*reduced) if len(reduced) > 1 else reduced[0]
+    rank = len(sch.get(block).writes[0].source.shape)
+    found: dict[str, int] = {}
+    for step in _steps(best_width(int(sch.get(along).extent), lanes, vectors)):
+        _, part = sch.split(along, [None, step])
+        block = sch.rfactor(part, rank)
+        (along,) = loops_by_kind(sch, block, 0)[1]
+        found[str(sch.get(block).name_hint)] = len(found) + 1
+    return found
+
+
+def best_width(length: int, lanes: int, vectors: int) -> int:
+    """Return how many interleaved parts of a row to reduce: a divisor of its length.
+
+    Only whole parts, because TVM loses the condition of an incomplete one when it moves the block. A vector
+    of any number of elements will do: LLVM fills the last register in part. The cost in cycles is that of the
+    additions, a register or the latency each, and of the steps in which the parts are reduced.
+    """
+    widths = [w for w in range(1, vectors * lanes + 1) if length % w == 0 and w < length] or [1]
+
+    def cycles(width: int) -> int:
+        return length // width * max(ceil(width / lanes), _LATENCY) + _LATENCY * sum(_steps(width))
+
+    return min(widths, key=cycles)
+
+
+def _steps(width: int) -> list[int]:
+    """Cut a width into factors of at most ``_AT_ONCE`` where it has such."""
+    steps = []
+    while width > 1:
+        step = next((s for s in range(_AT_ONCE, 1, -1) if width % s == 0), None)
+        step = step or next(s for s in range(_AT_ONCE + 1, width + 1) if width % s == 0)
+        steps.append(step)
+        width //= step
+    return steps
