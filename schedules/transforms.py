@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tvm import s_tir
-from tvm.tirx import IndexMap
+from tvm.tirx import ForKind, IndexMap
 
 from .analysis import block_names
 from .transposition import transposition_intrinsic
@@ -77,6 +77,21 @@ def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
         _, loop = sch.split(loop, [None, lanes])
     if extent > 1:
         sch.vectorize(loop)
+
+
+def finish_tile(sch: s_tir.Schedule, tail: Any, tile: Any, lanes: int) -> None:
+    """Compute what reads a register tile in the loop over tiles: in vectors, and without loops.
+
+    A loop over the rows of the tile would index it by a variable, and LLVM would keep it in memory.
+    """
+    sch.reverse_compute_at(tail, tile)
+    vectorize_last(sch, tail, lanes)
+    outside = sch.get(tile)
+    loops = sch.get_loops(tail)
+    inside = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(outside)) + 1
+    for loop in loops[inside:]:
+        if sch.get(loop).kind == ForKind.SERIAL:
+            sch.unroll(loop)
 
 
 def parallel_copy(sch: s_tir.Schedule, block: Any, lanes: int) -> None:

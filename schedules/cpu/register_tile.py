@@ -30,6 +30,7 @@ from tvm import s_tir
 
 from ..contraction import Contraction, find_contraction
 from ..transforms import (
+    finish_tile,
     PACKING_MARK,
     inline_blocks,
     last_order,
@@ -93,8 +94,7 @@ def register_tile(
 
     batch = [sch.get_loops(block)[i] for i in nest.batch]
     row_block, column_block, row_tile, sums = _tile_loops(sch, nest, lanes, mr, nr, block_rows, block_columns)
-    sch.reverse_compute_at(tail, row_tile)
-    vectorize_last(sch, tail, lanes)
+    finish_tile(sch, tail, row_tile, lanes)
     if split_columns or pack == PACK_IN_BLOCK:
         sch.reorder(column_block, row_block)
     whole = nest.columns % (nr * (block_columns if pack == PACK_IN_BLOCK else 1)) == 0
