@@ -6,18 +6,19 @@ r"""Scaled dot-product attention of several heads, as transformers compute it; c
     O_{hic} = \frac{\sum_j p_{hij} V_{g(h)jc}}{\sum_j p_{hij}}
 
 Q and O are (heads, m, d), K and V are (kv_heads, n, d); a batch is counted among the heads. Each key head
-serves heads / kv_heads query heads in a row: g(h) = h kv_heads / heads (grouped-query attention; one for all is
-multi-query attention); kv_heads = 0, the default, means as many as heads. ``causal``: query i sees the keys up to n - m + i, its own position when the last
-query meets the last key, as with keys kept from before; n must be at least m.
+serves heads / kv_heads query heads in a row: g(h) = h kv_heads / heads (grouped-query attention; one for
+all is multi-query attention); kv_heads = 0, the default, means as many as heads. ``causal``: query i sees the
+keys up to n - m + i, its own position when the last query meets the last key, as with keys kept from before;
+n must be at least m.
 
-The division comes last, once for an output, not once for a score. float16 and bfloat16 are computed in float32
-and rounded once. 4 m n d multiply-adds and additions a head for (2 m + 2 n) d elements: compute-bound where m
-and n are more than some tens, if the scores stay in a cache.
+The division comes last, once for an output, not once for a score. float16 and bfloat16 are computed in
+float32 and rounded once. 4 m n d multiply-adds and additions a head for (2 m + 2 n) d elements: compute-bound
+where m and n are more than some tens, if the scores stay in a cache.
 
 References
 ----------
-Vaswani et al., "Attention Is All You Need", 2017. Ainslie et al., "GQA", 2023. Rabe and Staats, "Self-attention
-does not need O(n²) memory", 2021.
+Vaswani et al., "Attention Is All You Need", 2017. Ainslie et al., "GQA", 2023. Rabe and Staats,
+"Self-attention does not need O(n²) memory", 2021.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ def define(heads: int, kv_heads: int, m: int, n: int, d: int, causal: int, dtype
         lambda h, i, e: te.sum(weights[h, i, j] * V[of(h), j, e].astype(wide), axis=j),
         name="mixed",
     )
-    O = te.compute((heads, m, d), lambda h, i, e: mixed[h, i, e] * inverse[h, i], name="attention")
-    return [Q, K, V, rounded_to(O, dtype)]
+    attended = te.compute((heads, m, d), lambda h, i, e: mixed[h, i, e] * inverse[h, i], name="attention")
+    return [Q, K, V, rounded_to(attended, dtype)]
 
 
 def reference(Q: np.ndarray, K: np.ndarray, V: np.ndarray, heads: int, causal: int, **_: int) -> np.ndarray:
@@ -134,7 +135,7 @@ def _torch(torch: Any, Q: Any, K: Any, V: Any, causal: int, **_: int) -> Any:
 
 
 def _onnx(node: Any, Q: str, K: str, V: str, heads: int, kv_heads: int, d: int, causal: int, **_: int) -> Any:
-    """The nodes of an exported model; its fused form is not part of ONNX's operators before opset 23."""
+    """Return the nodes of an exported model: ONNX has no fused form before opset 23."""
     if causal or kv_heads not in (0, heads):
         return None
     nodes = [

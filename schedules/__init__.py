@@ -11,10 +11,11 @@ from .cpu.general import GENERAL
 from .cpu.matmul import MATMUL
 from .cpu.rows import ROWS
 from .cpu.transpose import TRANSPOSE
+from .cpu.window import WINDOW
 from .rule import ScheduleRule
 
 # In order of preference: the first that applies is the default. The last applies to everything.
-RULES: tuple[ScheduleRule, ...] = (MATMUL, CONV2D, ATTENTION, ROWS, TRANSPOSE, GENERAL)
+RULES: tuple[ScheduleRule, ...] = (MATMUL, CONV2D, ATTENTION, WINDOW, ROWS, TRANSPOSE, GENERAL)
 
 
 def schedule_rules() -> dict[str, ScheduleRule]:

@@ -1,4 +1,4 @@
-"""Reducing a contiguous row in vectors: interleaved parts first, as many as fill the registers, then these."""
+"""Reducing a contiguous row in vectors: interleaved parts first, as many as fill registers, then these."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from tvm.tirx import IterVar
 from ...machine.facts import facts
 from ..analysis import block_names, is_reduction, loops_by_kind, output_blocks, static_extents
 from ..contraction import product_operands
-from ..lane_reduction import best_width, reduce_in_lanes
+from ..lane_reduction import reduce_in_lanes
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from ..transforms import panel_order, relayout_read, transpose_last, vectorize_last
@@ -89,7 +89,7 @@ class Attention:
 
 
 def find_attention(func: Any) -> Attention | None:
-    """Find attention in an unscheduled PrimFunc: two products, and a softmax without its division between them."""
+    """Find attention in an unscheduled PrimFunc: two products, between them a softmax that divides last."""
     sch = s_tir.Schedule(func)
     names = block_names(sch)
     if not names or len(set(names)) != len(names) or len(output_blocks(sch)) != 1:

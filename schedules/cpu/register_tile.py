@@ -30,8 +30,8 @@ from tvm import s_tir
 
 from ..contraction import Contraction, find_contraction
 from ..transforms import (
-    finish_tile,
     PACKING_MARK,
+    finish_tile,
     inline_blocks,
     last_order,
     panel_order,

@@ -1,0 +1,221 @@
+"""Windows that slide over an image, each channel for itself: depthwise convolution and pooling.
+
+Channels are last. Before, with a copy of the image padded beforehand::
+
+    for n, p, q, c, i, j:  y[n, p, q, c] += x[n, p * s + i, q * s + j, c] * w[i, j, c]
+
+After::
+
+    for n, blocks of output lines (parallel):
+        pad the input lines of the block                       # in L2, where they are read at once
+        for channels in steps of vectors, lines, tiles of pixels:
+            acc[pixels, vectors] = 0
+            for i, j (unrolled):  acc[:, :] += x[..] * w[i, j, :]
+            y = epilogue(acc)
+
+The weights of a tap are loaded once for all pixels of a tile, and these share most of what they read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Any
+
+from tvm import s_tir
+from tvm.ir import TensorLoad
+from tvm.tirx import IterVar
+from tvm_ffi import structural_walk
+
+from ...machine.facts import facts
+from ..analysis import block_names, has_condition, index_variables, is_reduction, same_shape, static_extents
+from ..rule import ScheduleRule
+from ..space import Constraint, Knob, KnobSpace
+from ..transforms import finish_tile, inline_blocks, vectorize_last
+from .register_tile import LEAST_PARALLEL_SUMS
+
+# More taps than these are a loop: LLVM takes seconds for thousands of instructions.
+_UNROLLED_TAPS = 25
+# One vector of channels, and as many pixels as share most taps: on 2 threads of a Zen 5, depthwise 3x3 of 144
+# channels at 56x56 takes 0.068 ms with 4 or 7 pixels, 0.139 with 28, where registers no longer hold the taps.
+_TILE_PIXELS = 8
+_PIXELS = (1, 2, 4, 6, 7, 8, 14)
+_VECTORS = (1, 2, 3, 4)
+_LINES = (1, 2, 4, 7, 8, 14, 16, 28)
+# Blocks of lines for each thread, so that none waits long for the last.
+_BLOCKS_A_THREAD = 2
+
+
+@dataclass(frozen=True)
+class Window:
+    """A reduction over a sliding window in which each channel is by itself, and channels are contiguous.
+
+    Parameters
+    ----------
+    block : str
+        The reduction's block.
+    pad : str or None
+        The block that pads its input.
+    prologue, epilogue : tuple of str
+        Element-wise blocks before it (without the padding) and after it, in order.
+    extents : tuple of int
+        Iterations of the loops that are kept: images and lines, pixels, channels.
+    taps : tuple of int
+        Iterations of the loops that are reduced.
+    dtype : str
+        The type that is reduced in.
+    """
+
+    block: str
+    pad: str | None
+    prologue: tuple[str, ...]
+    epilogue: tuple[str, ...]
+    extents: tuple[int, ...]
+    taps: tuple[int, ...]
+    dtype: str
+
+    @property
+    def work(self) -> int:
+        """Elements that are reduced."""
+        return prod(self.extents) * prod(self.taps)
+
+
+def find_window(func: Any) -> Window | None:
+    """Find the one sliding window of an unscheduled PrimFunc; None where it is something else."""
+    sch = s_tir.Schedule(func)
+    names = block_names(sch)
+    sums = [n for n in names if is_reduction(sch, n)]
+    if len(sums) != 1 or len(set(names)) != len(names):
+        return None
+    block, extents = sch.get(sch.get_sblock(sums[0])), static_extents(sch, sums[0])
+    kept = [v for v in block.iter_vars if v.iter_type == IterVar.DataPar]
+    if extents is None or len(extents) != len(block.iter_vars) or len(kept) < 3 or len(block.writes) != 1:
+        return None
+    if list(block.iter_vars)[: len(kept)] != kept or not _slides_by_channel(block, kept):
+        return None
+    at = names.index(sums[0])
+    pads = [name for name in names[:at] if has_condition(sch, name)]
+    if len(pads) > 1 or not all(same_shape(sch, sums[0], name) for name in names[at + 1 :]):
+        return None
+    return Window(
+        block=sums[0],
+        pad=pads[0] if pads else None,
+        prologue=tuple(name for name in names[:at] if name not in pads),
+        epilogue=tuple(names[at + 1 :]),
+        extents=extents[: len(kept)],
+        taps=extents[len(kept) :],
+        dtype=str(block.writes[0].source.dtype),
+    )
+
+
+def _slides_by_channel(block: Any, kept: list[Any]) -> bool:
+    """Tell whether all loads are contiguous along the last axis that is kept, and some slide along others."""
+    channel = kept[-1].var
+    single = {v.var for v in block.iter_vars if int(v.dom.extent) == 1}
+    reduced = {v.var for v in block.iter_vars if v.iter_type == IterVar.CommReduce} - single
+    places = {v.var for v in kept[:-1]}
+    loads: list[Any] = []
+    structural_walk(block.body, [(TensorLoad, loads.append)])
+    loads = [load for load in loads if not load.source.same_as(block.writes[0].source)]
+    for load in loads:
+        last, others = index_variables(load.indices[-1:]) - single, index_variables(load.indices[:-1])
+        if last != {channel} or channel in others:
+            return False
+    return any(
+        index_variables([i]) & reduced and index_variables([i]) & places
+        for load in loads
+        for i in load.indices
+    )
+
+
+def schedule_window(sch: s_tir.Schedule, *, lanes: int, vectors: int, pixels: int, lines: int) -> None:
+    """Rewrite a sliding window in place.
+
+    Parameters
+    ----------
+    sch : Schedule
+        A schedule of an unscheduled PrimFunc named ``main``.
+    lanes : int
+        Elements in a vector.
+    vectors : int
+        Vectors of channels in a tile.
+    pixels : int
+        Pixels of a line in a tile.
+    lines : int
+        Output lines in a block, whose input is padded at a time.
+    """
+    nest = find_window(sch.mod["main"])
+    assert nest is not None, "the rule's space says that there is one"
+    inline_blocks(sch, [*nest.prologue, *nest.epilogue[:-1]])
+    block = sch.get_sblock(nest.block)
+    tail = sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else sch.cache_write(block, 0, "local")
+    sch.set_scope(block, 0, "local")
+    loops = list(sch.get_loops(block))
+    *outer, line, pixel, channel = loops[: len(nest.extents)]
+    taps = loops[len(nest.extents) :]
+    blocks, line = sch.split(line, [None, lines])
+    tiles, pixel = sch.split(pixel, [None, pixels])
+    steps, vector, lane = sch.split(channel, [None, vectors, lanes])
+    sch.reorder(*outer, blocks, steps, line, tiles, *taps, pixel, vector, lane)
+    finish_tile(sch, tail, tiles, lanes)
+    if nest.pad is not None:
+        pad = sch.get_sblock(nest.pad)
+        sch.compute_at(pad, blocks)
+        vectorize_last(sch, pad, lanes)
+    for loop in (pixel, vector, *(taps if prod(nest.taps) <= _UNROLLED_TAPS else ())):
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    if nest.work >= LEAST_PARALLEL_SUMS:
+        sch.parallel(sch.fuse(*outer, blocks) if outer else blocks)
+    sch.decompose_reduction(block, taps[0])
+
+
+def window_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the tiles to choose from, or None where there is no window or channels do not fill vectors."""
+    nest = find_window(func)
+    if nest is None:
+        return None
+    machine = facts(target)
+    *_, lines, pixels, channels = nest.extents
+    widest = machine.lanes(nest.dtype)
+    lanes = next((w for w in (widest, widest // 2, widest // 4) if w >= 4 and channels % w == 0), 0)
+    if not lanes:
+        return None
+    registers = machine.vector_registers
+    widths = tuple(v for v in _VECTORS if channels % (v * lanes) == 0)
+    heights = tuple(p for p in _PIXELS if p <= pixels)
+    tile = max(p for p in range(1, min(pixels, _TILE_PIXELS) + 1) if pixels % p == 0)
+    if tile == 1 < pixels:
+        tile = ceil(pixels / ceil(pixels / _TILE_PIXELS))
+    images = prod(nest.extents[:-3])
+    most = max(1, lines * images // (_BLOCKS_A_THREAD * machine.cores))
+    block = max(b for b in range(1, lines + 1) if lines % b == 0 and b <= min(most, _LINES[-1]))
+    return KnobSpace(
+        knobs=(
+            Knob("lanes", (lanes,), "elements in a vector"),
+            Knob("vectors", widths, "vectors of channels in a tile"),
+            Knob("pixels", tuple(sorted({*heights, tile})), "pixels of a line in a tile"),
+            Knob("lines", tuple(sorted({*(x for x in _LINES if x <= lines), block})), "lines in a block"),
+        ),
+        constraints=(
+            Constraint(
+                f"vectors * lanes divides the channels ({channels})",
+                lambda k: channels % (k["vectors"] * k["lanes"]) == 0,
+            ),
+            Constraint(
+                f"(pixels + 1) * vectors accumulators and weights fit {registers} registers",
+                lambda k: (k["pixels"] + 1) * k["vectors"] < registers,
+            ),
+            Constraint(f"lines divides the output lines ({lines})", lambda k: lines % k["lines"] == 0),
+            Constraint(f"pixels is at most the line ({pixels})", lambda k: 1 <= k["pixels"] <= pixels),
+        ),
+        default={"lanes": lanes, "vectors": 1, "pixels": tile, "lines": block},
+    )
+
+
+WINDOW = ScheduleRule(
+    name="window",
+    summary="tiles of pixels by channels under a sliding window: depthwise convolution and pooling",
+    rewrite=schedule_window,
+    open_space=window_space,
+)

@@ -1,0 +1,56 @@
+"""Sliding windows, each channel for itself: which are found, and that every kind of tile is right."""
+
+import pytest
+import tunesmith as ts
+from tunesmith.schedules import rules_for
+from tunesmith.schedules.cpu.window import WINDOW, find_window
+
+IMAGE = {"n": 2, "h": 12, "w": 14}
+DEPTHWISE = {**IMAGE, "ci": 32, "co": 32, "groups": 32, "kh": 3, "kw": 3, "padding": 1}
+WORKLOADS = {
+    "depthwise": ts.workload("conv2d", **DEPTHWISE, bias=1, relu=1),
+    "depthwise_strided": ts.workload("conv2d", **{**DEPTHWISE, "kh": 5}, stride=2),
+    "depthwise_dilated": ts.workload("conv2d", **DEPTHWISE, dilation=2),
+    "depthwise_unpadded": ts.workload("conv2d", **{**DEPTHWISE, "padding": 0}),
+    "depthwise_half": ts.workload("conv2d", dtype="float16", **DEPTHWISE, relu=1),
+    "max_pool": ts.workload("max_pool2d", **IMAGE, c=48, kernel=3, stride=2, padding=1),
+    "avg_pool": ts.workload("avg_pool2d", **IMAGE, c=16, kernel=3, stride=1, padding=1),
+    "large_window": ts.workload("max_pool2d", n=1, h=17, w=17, c=16, kernel=13, stride=1, padding=6),
+}
+OTHERS = {
+    "channels_first": ts.workload("conv2d", **DEPTHWISE, layout="NCHW"),
+    "grouped": ts.workload("conv2d", **{**DEPTHWISE, "groups": 16}),
+    "all_channels": ts.workload("conv2d", **{**DEPTHWISE, "groups": 1}),
+    "no_window": ts.workload("global_avg_pool2d", n=1, h=7, w=7, c=32),
+    "odd_channels": ts.workload("max_pool2d", **IMAGE, c=7, kernel=3, stride=2, padding=1),
+    "product": ts.workload("matmul", m=8, n=8, k=8),
+}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_it_is_found_and_every_kind_of_tile_is_right(name, target, assert_right):
+    workload = WORKLOADS[name]
+    assert rules_for(workload.func, target)[0] is WINDOW
+    space = WINDOW.space(workload.func, target)
+    points = [space.default, *space.points[:: max(1, len(space) // 6)]]
+    for knobs in points:
+        assert_right(workload, WINDOW.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_are_left_alone(name, target):
+    assert WINDOW.space(OTHERS[name].func, target) is None
+
+
+def test_what_is_found():
+    nest = find_window(WORKLOADS["depthwise"].func)
+    assert (nest.block, nest.pad, nest.prologue) == ("conv2d", "pad", ())
+    assert nest.epilogue == ("bias_add", "relu")
+    assert (nest.extents, nest.taps, nest.dtype) == ((2, 12, 14, 32), (3, 3, 1), "float32")
+
+
+def test_tiny_windows_stay_on_one_thread(target):
+    tiny = ts.workload("max_pool2d", n=1, h=4, w=4, c=16, kernel=2, stride=2)
+    large = ts.workload("max_pool2d", n=1, h=64, w=64, c=64, kernel=2, stride=2)
+    assert "T.parallel" not in WINDOW.scheduled(tiny.func, target).mod.script()
+    assert "T.parallel" in WINDOW.scheduled(large.func, target).mod.script()
