@@ -17,11 +17,14 @@ from .elementwise import ELEMENTWISE
 from .gather import GATHER
 from .group_norm import GROUP_NORM
 from .layer_norm import LAYER_NORM
+from .linear import LINEAR
 from .linear_relu import LINEAR_RELU
 from .matmul import MATMUL
 from .operator import Operator, Workload
 from .pad import PAD
 from .pool2d import AVG_POOL2D, GLOBAL_AVG_POOL2D, MAX_POOL2D
+from .quantized import QUANTIZED_LINEAR, QUANTIZED_MATMUL
+from .quantized_conv2d import QUANTIZED_CONV2D
 from .reduction import ARGMAX, MAX, MEAN, SUM
 from .relu import RELU
 from .resize import RESIZE2D
@@ -50,8 +53,12 @@ def by_name(*operators: Operator) -> dict[str, Operator]:
 OPERATORS: dict[str, Operator] = by_name(
     MATMUL,
     BATCH_MATMUL,
+    LINEAR,
     LINEAR_RELU,
     CONV2D,
+    QUANTIZED_MATMUL,
+    QUANTIZED_LINEAR,
+    QUANTIZED_CONV2D,
     RELU,
     ADD,
     MAX_POOL2D,
@@ -95,7 +102,7 @@ def operator(name: str) -> Operator:
     return OPERATORS[name]
 
 
-def workload(name: str, *, dtype: str = "float32", **shape: Any) -> Workload:
+def workload(name: str, *, dtype: str | None = None, **shape: Any) -> Workload:
     """Fix an operator's shape and dtype: ``workload("matmul", m=512, n=512, k=512)``.
 
     Parameters
@@ -103,7 +110,7 @@ def workload(name: str, *, dtype: str = "float32", **shape: Any) -> Workload:
     name : str
         The operator's name, or ``FILE.py:NAME`` for a user's own.
     dtype : str
-        The element type of the inputs.
+        The element type of the inputs; the first that the operator supports where it is None.
     **shape : int or str
         The operator's dimensions.
 

@@ -1,14 +1,14 @@
-r"""Two-dimensional convolution as neural networks mean it (a correlation); bias and ReLU on demand.
+r"""Two-dimensional convolution as neural networks mean it (a correlation); bias, residual and ReLU on demand.
 
 .. math::
-    y_{n,p,q,o} = b_o + \sum_{i,j,c}
+    y_{n,p,q,o} = t_{n,p,q,o} + b_o + \sum_{i,j,c}
         x_{n,\; p s + i d - r,\; q s + j d - r,\; g(o) + c} \; w_{i,j,c,o}
 
 with stride s, padding r (zeros on every side), dilation d, and g(o) the first input channel of o's group.
 
 - NHWC: x is (n, h, w, ci), weight is (kh, kw, ci / groups, co), y is (n, p, q, co).
 - NCHW: x is (n, ci, h, w), weight is (co, ci / groups, kh, kw), y is (n, co, p, q).
-- bias is (co). Height p is (h + 2 r - d (kh - 1) - 1) // s + 1, width q likewise.
+- bias b is (co), residual t is like y. Height p is (h + 2 r - d (kh - 1) - 1) // s + 1, width q likewise.
 
 float16 and bfloat16 are summed in float32 and rounded once, at the end; int8 is summed in int32, which
 is also the type of bias and output.
@@ -67,7 +67,7 @@ class Geometry:
         return self.co // self.groups
 
 
-def check(layout: str, bias: int, relu: int, **extents: int) -> None:
+def check(layout: str, bias: int, relu: int, residual: int, **extents: int) -> None:
     """Raise InputError where groups do not divide the channels or no output is left."""
     g = Geometry(**extents)
     if g.ci % g.groups or g.co % g.groups:
@@ -80,11 +80,11 @@ def check(layout: str, bias: int, relu: int, **extents: int) -> None:
             )
 
 
-def define(dtype: str, layout: str, bias: int, relu: int, **extents: int) -> list[Any]:
-    """Return the TE tensors data, weight, bias where asked for, and the output."""
+def define(dtype: str, layout: str, bias: int, relu: int, residual: int, **extents: int) -> list[Any]:
+    """Return the TE tensors data, weight, bias and residual where asked for, and the output."""
     g, wide = Geometry(**extents), sum_dtype(dtype)
     inputs, y = (_nhwc if layout == "NHWC" else _nchw)(g, dtype, wide)
-    return finished(inputs, y, layout.index("C"), bias, relu)
+    return finished(inputs, y, layout.index("C"), bias, relu, residual)
 
 
 def _nhwc(g: Geometry, dtype: str, wide: str) -> tuple[list[Any], Any]:
@@ -125,13 +125,18 @@ def _first_channel(g: Geometry, o: Any) -> Any:
     return 0 if g.groups == 1 else o // g.co_group * g.ci_group
 
 
-def reference(*inputs: np.ndarray, layout: str, bias: int, relu: int, **extents: int) -> np.ndarray:
+def reference(
+    *inputs: np.ndarray, layout: str, bias: int, relu: int, residual: int, **extents: int
+) -> np.ndarray:
     """Return the output: one float64 matrix product a tap and group, summed, rounded once."""
     g, dtype = Geometry(**extents), str(inputs[0].dtype)
     data, weight = exact(inputs[0]), exact(inputs[1])
     if layout == "NCHW":
         data, weight = data.transpose(0, 2, 3, 1), weight.transpose(2, 3, 1, 0)
-    y = finished_exactly(_convolved(g, data, weight), *inputs[2:], dtype=dtype, relu=relu)
+    added = list(inputs[2:])
+    if residual and layout == "NCHW":
+        added[-1] = added[-1].transpose(0, 2, 3, 1)
+    y = finished_exactly(_convolved(g, data, weight), *added, dtype=dtype, relu=relu)
     return np.ascontiguousarray(y.transpose(0, 3, 1, 2)) if layout == "NCHW" else y
 
 
@@ -148,10 +153,10 @@ def _convolved(g: Geometry, data: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return sums.transpose(1, 0, 2).reshape(g.n, g.p, g.q, g.co)
 
 
-def flops(layout: str, bias: int, relu: int, **extents: int) -> int:
-    """Count a multiplication and an addition a tap and channel; one more an output for bias and for ReLU."""
+def flops(layout: str, bias: int, relu: int, residual: int, **extents: int) -> int:
+    """Count a multiplication and an addition a tap and channel; one more an output for each that ends it."""
     g = Geometry(**extents)
-    return g.n * g.p * g.q * g.co * (2 * g.kh * g.kw * g.ci_group + bias + relu)
+    return g.n * g.p * g.q * g.co * (2 * g.kh * g.kw * g.ci_group + bias + residual + relu)
 
 
 CONV2D = Operator(
@@ -164,6 +169,7 @@ CONV2D = Operator(
         Dim("groups", default=1),
         Dim("layout", default="NHWC", choices=("NHWC", "NCHW")),
         Dim("bias", default=0, choices=(0, 1)),
+        Dim("residual", default=0, choices=(0, 1)),
         Dim("relu", default=0, choices=(0, 1)),
     ),
     define=define,

@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from .epilogue import finished_in_place
 from .libraries import Call, Libraries
 
 
-def _numpy(data: np.ndarray, weight: np.ndarray, *bias: np.ndarray, **shape: Any) -> Call | None:
+def _numpy(data: np.ndarray, weight: np.ndarray, *added: np.ndarray, **shape: Any) -> Call | None:
     """Sum a matrix product over each tap of the kernel, in NHWC; not with groups."""
     if shape["groups"] != 1:
         return None
     if nchw := shape["layout"] == "NCHW":
         data, weight = _contiguous(data, (0, 2, 3, 1)), _contiguous(weight, (2, 3, 1, 0))
+        added = tuple(_contiguous(a, (0, 2, 3, 1)) if a.ndim == 4 else a for a in added)
     stride, dilation, pad = shape["stride"], shape["dilation"], shape["padding"]
     rows, columns = (
         (data.shape[1 + axis] + 2 * pad - dilation * (weight.shape[axis] - 1) - 1) // stride + 1
@@ -29,25 +31,27 @@ def _numpy(data: np.ndarray, weight: np.ndarray, *bias: np.ndarray, **shape: Any
             top, left = i * dilation, j * dilation
             window = padded[:, top : top + rows * stride : stride, left : left + columns * stride : stride]
             y += window[:, :rows, :columns] @ weight[i, j]
-        if bias:
-            y += bias[0]
-        if shape["relu"]:
-            np.maximum(y, 0, out=y)
+        finished_in_place(y, *added, relu=shape["relu"])
         return y.transpose(0, 3, 1, 2) if nchw else y
 
     return call
 
 
-def _torch(torch: Any, data: Any, weight: Any, *bias: Any, **shape: Any) -> dict[str, Call]:
+def _torch(torch: Any, data: Any, weight: Any, *added: Any, **shape: Any) -> dict[str, Call]:
     """Both of PyTorch's memory formats."""
 
     def call(layout: Any) -> Call:
         x, w = data.contiguous(memory_format=layout), weight.contiguous(memory_format=layout)
-        b, conv2d = bias[0] if bias else None, torch.nn.functional.conv2d
+        b, conv2d = added[0] if shape["bias"] else None, torch.nn.functional.conv2d
+        beside = added[-1].contiguous(memory_format=layout) if shape["residual"] else None
         options = (shape["stride"], shape["padding"], shape["dilation"], shape["groups"])
-        if shape["relu"]:
-            return lambda: torch.relu_(conv2d(x, w, b, *options))
-        return lambda: conv2d(x, w, b, *options)
+
+        def convolved() -> Any:
+            y = conv2d(x, w, b, *options)
+            y = y if beside is None else y.add_(beside)
+            return torch.relu_(y) if shape["relu"] else y
+
+        return convolved
 
     return {"channels_last": call(torch.channels_last), "contiguous": call(torch.contiguous_format)}
 
@@ -59,16 +63,22 @@ def _onnx(node: Any, *names: str, **shape: Any) -> list[Any]:
         "pads": [shape["padding"]] * 4,
         "group": shape["groups"],
     }
-    if not shape["relu"]:
-        return [node("Conv", names, ["y"], **attributes)]
-    return [node("Conv", names, ["z"], **attributes), node("Relu", ["z"], ["y"])]
+    read, nodes = names[: 2 + shape["bias"]], []
+    nodes.append(node("Conv", read, ["convolved"], **attributes))
+    if shape["residual"]:
+        nodes.append(node("Add", [nodes[-1].output[0], names[-1]], ["added"]))
+    if shape["relu"]:
+        nodes.append(node("Relu", [nodes[-1].output[0]], ["positive"]))
+    nodes[-1].output[0] = "y"
+    return nodes
 
 
-def _adapt(data: np.ndarray, weight: np.ndarray, *bias: np.ndarray, **shape: Any) -> Sequence[np.ndarray]:
+def _adapt(data: np.ndarray, weight: np.ndarray, *added: np.ndarray, **shape: Any) -> Sequence[np.ndarray]:
     """Return data as (n, ci, h, w) and weight as (co, ci / groups, kh, kw)."""
     if shape["layout"] == "NCHW":
-        return [data, weight, *bias]
-    return [_contiguous(data, (0, 3, 1, 2)), _contiguous(weight, (3, 2, 0, 1)), *bias]
+        return [data, weight, *added]
+    images = [_contiguous(a, (0, 3, 1, 2)) if a.ndim == 4 else a for a in added]
+    return [_contiguous(data, (0, 3, 1, 2)), _contiguous(weight, (3, 2, 0, 1)), *images]
 
 
 def _restore(y: np.ndarray, **shape: Any) -> np.ndarray:
@@ -79,5 +89,5 @@ def _contiguous(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return np.ascontiguousarray(array.transpose(axes))
 
 
-CONV2D_LIBRARIES = Libraries(_numpy, _torch, _onnx, weights=(1, 2), adapt=_adapt, restore=_restore)
-"""ONNX Runtime holds weight and bias as constants, in NCHW."""
+CONV2D_LIBRARIES = Libraries(_numpy, _torch, _onnx, weights=(1,), adapt=_adapt, restore=_restore)
+"""ONNX Runtime holds the weight as a constant, in NCHW."""

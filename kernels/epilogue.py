@@ -1,4 +1,4 @@
-"""What a convolution may end with: bias and ReLU, in the type of its sums, and one rounding."""
+"""What a convolution may end with: bias, residual and ReLU, in the type of its sums, and one rounding."""
 
 from __future__ import annotations
 
@@ -11,28 +11,35 @@ from tvm import te
 from .arithmetic import result_dtype, rounded, rounded_to, sum_dtype
 
 
-def finished(inputs: list[Any], y: Any, channel: int, bias: int, relu: int) -> list[Any]:
-    """Append bias over the axis ``channel`` and ReLU where asked for, and round: all tensors, y last."""
+def finished(
+    inputs: list[Any], y: Any, channel: int, bias: int, relu: int, residual: int = 0
+) -> list[Any]:
+    """Append what is asked for of bias over the axis ``channel``, residual and ReLU, and round: all tensors."""
     dtype = str(inputs[0].dtype)
     wide, result = sum_dtype(dtype), result_dtype(dtype)
     if bias:
         b, summed = te.placeholder((y.shape[channel],), result, name="bias"), y
         inputs = [*inputs, b]
         y = te.compute(y.shape, lambda *i: summed[i] + b[i[channel]].astype(wide), name="bias_add")
+    if residual:
+        alone, beside = y, te.placeholder(y.shape, result, name="residual")
+        inputs = [*inputs, beside]
+        y = te.compute(y.shape, lambda *i: alone[i] + beside[i].astype(wide), name="residual_add")
     if relu:
         biased = y
         y = te.compute(y.shape, lambda *i: te.max(biased[i], tvm.tirx.const(0, wide)), name="relu")
     return [*inputs, rounded_to(y, result)]
 
 
-def finished_exactly(y: np.ndarray, *bias: np.ndarray, dtype: str, relu: int) -> np.ndarray:
-    """Do the same to a reference's float64 sums, channels last."""
-    y = y + bias[0].astype(np.float64) if bias else y
+def finished_exactly(y: np.ndarray, *added: np.ndarray, dtype: str, relu: int) -> np.ndarray:
+    """Do the same to a reference's float64 sums, channels last; a bias and a residual are both added."""
+    for term in added:
+        y = y + term.astype(np.float64)
     return rounded(np.maximum(y, 0) if relu else y, result_dtype(dtype))
 
 
-def finished_in_place(y: np.ndarray, *bias: np.ndarray, relu: int) -> np.ndarray:
+def finished_in_place(y: np.ndarray, *added: np.ndarray, relu: int) -> np.ndarray:
     """Do the same in NumPy's twin, channels last."""
-    if bias:
-        y += bias[0]
+    for term in added:
+        y += term
     return np.maximum(y, 0, out=y) if relu else y

@@ -113,6 +113,7 @@ class Operator:
         ``check(**shape)`` raises InputError where dimensions do not fit each other.
     ranges : mapping of str to (float, float)
         Inputs that make sense within bounds only, such as a variance, by name; test data is drawn there.
+        Integers of a sum that is rounded to a narrow type are given their full range here.
     libraries : Libraries or None
         How NumPy, PyTorch and ONNX Runtime compute it, to be compared with.
     """
@@ -152,8 +153,8 @@ class Operator:
             self.check(**full)
         return full
 
-    def workload(self, shape: Shape, dtype: str = "float32") -> Workload:
-        """Fix shape and dtype.
+    def workload(self, shape: Shape, dtype: str | None = None) -> Workload:
+        """Fix shape and dtype; without one, the first that the operator supports.
 
         Raises
         ------
@@ -161,6 +162,7 @@ class Operator:
             The shape or the dtype is not one this operator supports.
         """
         full = self.complete(shape)
+        dtype = self.dtypes[0] if dtype is None else dtype
         if dtype not in self.dtypes:
             raise InputError(f"{self.name} supports dtype {', '.join(self.dtypes)}: dtype={dtype!r}")
         func = as_prim_func(self.define(dtype=dtype, **full))

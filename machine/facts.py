@@ -76,6 +76,19 @@ def facts(target: Any) -> Facts:
 
 
 @cache
+def _features(text: str) -> frozenset[str]:
+    """Return the CPU features of a target text, by LLVM's names."""
+    target = as_target(text)
+    known = target.kind.name == "llvm"
+    return frozenset(map(str, codegen.llvm_get_cpu_features(target))) if known else frozenset()
+
+
+def has_feature(target: Any, name: str) -> bool:
+    """Tell whether a target's CPU has a feature, by LLVM's name for it."""
+    return name in _features(str(target))
+
+
+@cache
 def machine_fingerprint() -> str:
     """Return a short text that is the same only on like machines: CPU model, usable CPUs, features."""
     host = host_target()
@@ -100,8 +113,7 @@ def _facts(text: str) -> Facts:
     bits, registers = _NO_VECTORS
     caches: dict[int, int] = {}
     if target.kind.name == "llvm":
-        features = {str(feature) for feature in codegen.llvm_get_cpu_features(target)}
-        bits, registers = next((v[1:] for v in _VECTORS if v[0] in features), _NO_VECTORS)
+        bits, registers = next((v[1:] for v in _VECTORS if v[0] in _features(text)), _NO_VECTORS)
         if target.attrs.get("mcpu") == host_target().attrs["mcpu"]:
             caches = _host_caches()
     return Facts(

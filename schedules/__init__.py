@@ -9,13 +9,14 @@ from .cpu.attention import ATTENTION
 from .cpu.conv2d import CONV2D
 from .cpu.general import GENERAL
 from .cpu.matmul import MATMUL
+from .cpu.quantized import QUANTIZED
 from .cpu.rows import ROWS
 from .cpu.transpose import TRANSPOSE
 from .cpu.window import WINDOW
 from .rule import ScheduleRule
 
 # In order of preference: the first that applies is the default. The last applies to everything.
-RULES: tuple[ScheduleRule, ...] = (MATMUL, CONV2D, ATTENTION, WINDOW, ROWS, TRANSPOSE, GENERAL)
+RULES: tuple[ScheduleRule, ...] = (QUANTIZED, MATMUL, CONV2D, ATTENTION, WINDOW, ROWS, TRANSPOSE, GENERAL)
 
 
 def schedule_rules() -> dict[str, ScheduleRule]:

@@ -100,6 +100,13 @@ def static_extents(sch: s_tir.Schedule, block: str) -> tuple[int, ...] | None:
     return tuple(int(e) for e in extents)
 
 
+def writes_in_order(sch: s_tir.Schedule, block: Any) -> bool:
+    """Tell whether a block writes its output in the order of its loops, each element once."""
+    node = sch.get(block)
+    indices = getattr(node.body, "indices", None)
+    return indices is not None and list(indices) == [v.var for v in node.iter_vars]
+
+
 def index_variables(indices: Any) -> set[Any]:
     """Return the block variables that indices use."""
     found: set[Any] = set()

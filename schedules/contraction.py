@@ -59,8 +59,10 @@ class Contraction:
         Iterations of every loop.
     dtype : str
         The type that is summed in.
-    weight_dtype : str
-        The type of the weight.
+    data_dtype, weight_dtype : str
+        The types of the operands.
+    data_first : bool
+        True where the product is written data times weight.
     plain : bool
         True where every index of both operands is one loop variable, so that rows can be padded.
     prologue : tuple of str
@@ -87,7 +89,9 @@ class Contraction:
     output_rank: int
     extents: tuple[int, ...]
     dtype: str
+    data_dtype: str
     weight_dtype: str
+    data_first: bool
     plain: bool
     prologue: tuple[str, ...]
     staged: str | None
@@ -183,7 +187,9 @@ def find_contraction(func: Any) -> Contraction | None:
         output_rank=len(block.body.indices),
         extents=extents,
         dtype=str(block.writes[0].source.ty.dtype),
+        data_dtype=str(operands[data].source.ty.dtype),
         weight_dtype=str(operands[weight].source.ty.dtype),
+        data_first=data == 0,
         plain=all(isinstance(i, Var) for load in operands for i in load.indices),
         prologue=prologue,
         staged=staged,

@@ -38,6 +38,8 @@ class RowNest:
         Elements that one reduction takes together: the longest.
     dtype : str
         The type that is reduced in.
+    output_dtype : str
+        The type of the output.
     is_one_reduction : bool
         True where nothing is done but a reduction, and perhaps something with each of its results.
     """
@@ -49,6 +51,7 @@ class RowNest:
     extents: tuple[int, ...]
     length: int
     dtype: str
+    output_dtype: str
     is_one_reduction: bool
 
     @property
@@ -100,6 +103,7 @@ def find_rows(func: Any) -> RowNest | None:
         extents=extents,
         length=max(_reduced_elements(sch, name) for name in reductions),
         dtype=str(sch.get(sch.get_sblock(reductions[0])).writes[-1].source.dtype),
+        output_dtype=str(sch.get(sch.get_sblock(output)).writes[0].source.dtype),
         is_one_reduction=len(reductions) == 1 and (output in reductions or len(rows) == len(extents)),
     )
 

@@ -41,12 +41,20 @@ def relayout_read(sch: s_tir.Schedule, block: Any, read: int, producer: Any, ord
     sch.transform_block_layout(producer, order)
 
 
-def panel_order(rank: int, batch: Sequence[int], column: int, others: Sequence[int], nr: int) -> IndexMap:
-    """Return the index map from a weight's indices to (batch..., column // nr, others..., column % nr)."""
+def panel_order(
+    rank: int, batch: Sequence[int], column: int, others: Sequence[int], nr: int, products: int = 1
+) -> IndexMap:
+    """Return the index map from a weight's indices to (batch..., column // nr, others..., column % nr).
+
+    With several ``products`` the last of the others is cut: (..., last // products, column % nr, last % products).
+    """
 
     def order(*index: Any) -> tuple[Any, ...]:
         outside = (*(index[i] for i in batch), index[column] // nr)
-        return (*outside, *(index[i] for i in others), index[column] % nr)
+        *sums, last = (index[i] for i in others)
+        if products == 1:
+            return (*outside, *sums, last, index[column] % nr)
+        return (*outside, *sums, last // products, index[column] % nr, last % products)
 
     return IndexMap.from_func(order, ndim=rank, index_dtype="int64")
 

@@ -25,21 +25,30 @@ from tvm import s_tir, tirx
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
-_NAME = "tunesmith_transpose_{lanes}_{dtype}"
-_NAMED = re.compile(_NAME.format(lanes=r"(2|4|8|16|32|64)", dtype=r"(float\d\d|int\d\d?)"))
+from .streaming import IMPORT_LLVM, streaming_store
+
+_NAME = "tunesmith_transpose_{lanes}_{dtype}{streamed}"
+_NAMED = re.compile(
+    _NAME.format(lanes=r"(2|4|8|16|32|64)", dtype=r"(float\d\d|int\d\d?)", streamed="(_streamed)?")
+)
 
 
 def register_intrinsics(trace: str) -> None:
     """Register the intrinsics that a trace names: TVM knows only those registered in this process."""
-    for lanes, dtype in set(_NAMED.findall(trace)):
-        transposition_intrinsic(int(lanes), dtype)
+    for lanes, dtype, streamed in set(_NAMED.findall(trace)):
+        transposition_intrinsic(int(lanes), dtype, bool(streamed))
 
 
 @cache
-def transposition_intrinsic(lanes: int, dtype: str) -> str:
-    """Return the name of the intrinsic ``B[i, j] = A[j, i]`` on a square of lanes, registered with TVM."""
-    name = _NAME.format(lanes=lanes, dtype=dtype)
-    TensorIntrin.register(name, _described(lanes, dtype), _in_registers(lanes, dtype), override=True)
+def transposition_intrinsic(lanes: int, dtype: str, streamed: bool = False) -> str:
+    """Return the name of the intrinsic ``B[i, j] = A[j, i]`` on a square of lanes, registered with TVM.
+
+    ``streamed``: B is written past the caches.
+    """
+    name = _NAME.format(lanes=lanes, dtype=dtype, streamed="_streamed" if streamed else "")
+    TensorIntrin.register(
+        name, _described(lanes, dtype), _in_registers(lanes, dtype, streamed), override=True
+    )
     return name
 
 
@@ -59,7 +68,7 @@ def _described(lanes: int, dtype: str) -> Any:
     return transposed
 
 
-def _in_registers(lanes: int, dtype: str) -> Any:
+def _in_registers(lanes: int, dtype: str, streamed: bool) -> Any:
     """Return the same with vectors: the description's buffers and regions around another body."""
     described = _described(lanes, dtype)
     A, B = described.params
@@ -81,9 +90,15 @@ def _in_registers(lanes: int, dtype: str) -> Any:
                 rows[i] = named(_swapped(one, other, lanes, distance, 0))
                 rows[i + distance] = named(_swapped(one, other, lanes, distance, distance))
         distance *= 2
-    steps += [B.vstore([T.int64(i), T.int64(0)], row) for i, row in enumerate(rows)]
-    block = described.body.block
-    body = s_tir.SBlock([], block.reads, block.writes, block.name_hint, tirx.SeqStmt(steps))
+    notes = {}
+    if streamed:
+        stored, code = streaming_store(lanes, dtype)
+        notes[IMPORT_LLVM] = code
+        steps += [tirx.Evaluate(stored(B, i, row)) for i, row in enumerate(rows)]
+    else:
+        steps += [B.vstore([T.int64(i), T.int64(0)], row) for i, row in enumerate(rows)]
+    block, steps = described.body.block, tirx.SeqStmt(steps)
+    body = s_tir.SBlock([], block.reads, block.writes, block.name_hint, steps, annotations=notes)
     return described.with_body(s_tir.SBlockRealize([], tvm.tirx.const(True, "bool"), body))
 
 

@@ -37,15 +37,17 @@ from ..analysis import (
     output_blocks,
     static_extents,
     uses_calls,
+    writes_in_order,
 )
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
+from ..streaming import exceeds_caches, stream_output, streams
 
 # Below this many iterations, waking the other threads (about 5 us) costs more than it saves.
 _LEAST_PARALLEL_WORK = 1 << 15
 
 
-def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int) -> None:
+def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: int) -> None:
     """Inline, fuse, parallelize and vectorize whatever can be, in place.
 
     Parameters
@@ -56,6 +58,8 @@ def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int) -> None:
         Elements in a vector; 1 leaves vectors to LLVM.
     parallel : int
         1 spreads loops with enough work over the threads; 0 stays on one.
+    stream : int
+        1 writes outputs past the caches where they are whole vectors.
     """
     _inline_elementwise(sch)
     for name in block_names(sch):
@@ -64,7 +68,7 @@ def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int) -> None:
         if is_reduction(sch, name):
             _schedule_reduction(sch, name, lanes, parallel)
         elif not _is_placed(sch, name):
-            _schedule_elementwise(sch, name, lanes, parallel)
+            _schedule_elementwise(sch, name, lanes, parallel, stream)
 
 
 def general_space(func: Any, target: Any) -> KnobSpace:
@@ -75,9 +79,10 @@ def general_space(func: Any, target: Any) -> KnobSpace:
         knobs=(
             Knob("lanes", widths, "elements in a vector; 1 leaves vectors to LLVM"),
             Knob("parallel", (0, 1), "1: loops with enough work run on all threads"),
+            Knob("stream", (0, 1), "1: outputs are written past the caches"),
         ),
         constraints=(Constraint("lanes is at least 1", lambda k: k["lanes"] >= 1),),
-        default={"lanes": widest, "parallel": 1},
+        default={"lanes": widest, "parallel": 1, "stream": exceeds_caches(func, target)},
     )
 
 
@@ -125,18 +130,25 @@ def _is_placed(sch: s_tir.Schedule, name: str) -> bool:
     return any(sch.get(loop).kind != ForKind.SERIAL for loop in sch.get_loops(sch.get_sblock(name)))
 
 
-def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: int) -> None:
+def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: int, stream: int) -> None:
     """Spread the outer loops over the threads, the innermost over vectors."""
-    loops = sch.get_loops(sch.get_sblock(name))
-    extents = static_extents(sch, name)
+    block = sch.get_sblock(name)
+    extents, dtype = static_extents(sch, name), str(sch.get(block).writes[0].source.dtype)
+    vectors = extents is not None and lanes > 1 and extents[-1] % lanes == 0
+    copy = None
+    if stream and vectors and name in output_blocks(sch) and streams(dtype) and writes_in_order(sch, block):
+        copy = sch.cache_write(block, 0, "global")
+    loops = sch.get_loops(block)
     if extents is None:
         _attempt(sch.parallel, loops[0])
         return
     outer, inner = list(loops[:-1]), loops[-1]
-    if lanes > 1 and extents[-1] % lanes == 0:
+    if vectors:
         tiles, inner = sch.split(inner, [None, lanes])
         outer.append(tiles)
         sch.vectorize(inner)
+        if copy is not None:
+            stream_output(sch, copy, tiles, lanes, dtype)
     elif len(loops) == 1:
         outer, inner = [inner], None
     _spread(sch, outer, prod(extents), parallel)

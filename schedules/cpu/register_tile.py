@@ -29,6 +29,7 @@ from typing import Any
 from tvm import s_tir
 
 from ..contraction import Contraction, find_contraction
+from ..dot_product import gather_products, interleave, use_dot_products
 from ..transforms import (
     PACKING_MARK,
     finish_tile,
@@ -57,6 +58,7 @@ def register_tile(
     block_columns: int,
     split_columns: int,
     pack: int,
+    products: int = 1,
 ) -> None:
     """Rewrite a contraction in place.
 
@@ -76,14 +78,16 @@ def register_tile(
         ``PACK_NOTHING``: the weight is read where it lies; ``PACK_IN_BLOCK``: each block of columns packs its
         own panels, hot in cache (the threads then share the columns); ``PACK_FIRST``: all panels are packed
         before the loops, which costs nothing where the weight is constant.
+    products : int
+        Products that one instruction sums in each lane: 1, or as many as `dot_product` has.
     """
     nest = find_contraction(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
     tail = _inline_around(sch, nest)
     _stage_data(sch, nest, lanes)
-    padded = _pad(sch, nest, mr, nr)
+    padded = _pad(sch, nest, mr, nr, products)
     block = sch.get_sblock(nest.block)
-    panels = None if pack == PACK_NOTHING else _pack_weight(sch, nest, nr, pack)
+    panels = None if pack == PACK_NOTHING else _pack_weight(sch, nest, nr, pack, products)
     if tail is None:
         tail = sch.get_consumers(block)[0] if padded else sch.cache_write(block, 0, "local")
     elif padded:
@@ -93,7 +97,11 @@ def register_tile(
         sch.transform_layout(block, ("write", 0), last_order(nest.output_rank, nest.output_column))
 
     batch = [sch.get_loops(block)[i] for i in nest.batch]
-    row_block, column_block, row_tile, sums = _tile_loops(sch, nest, lanes, mr, nr, block_rows, block_columns)
+    if products > 1:
+        block = gather_products(sch, block, nest.column, nest.reductions[-1], lanes, products)
+    row_block, column_block, row_tile, sums = _tile_loops(
+        sch, nest, block, mr, block_rows, (block_columns, nr // lanes, lanes if products == 1 else None)
+    )
     finish_tile(sch, tail, row_tile, lanes)
     if split_columns or pack == PACK_IN_BLOCK:
         sch.reorder(column_block, row_block)
@@ -101,34 +109,36 @@ def register_tile(
     shared = [*batch, column_block] if split_columns else [*batch, row_block, column_block]
     if pack == PACK_IN_BLOCK:
         sch.compute_at(panels, column_block)
-        _copy_panels(sch, nest, panels, lanes, whole, parallel=False)
+        _copy_panels(sch, nest, panels, lanes, whole, products, parallel=False)
     elif split_columns:
         shared.append(row_block)
     if nest.sums >= LEAST_PARALLEL_SUMS:
         sch.parallel(sch.fuse(*shared) if len(shared) > 1 else column_block)
     if panels is not None and pack == PACK_FIRST:
-        _copy_panels(sch, nest, panels, lanes, whole, parallel=True)
-    sch.decompose_reduction(block, sums)
+        _copy_panels(sch, nest, panels, lanes, whole, products, parallel=True)
+    start = sch.decompose_reduction(block, sums)
+    if products > 1:
+        use_dot_products(sch, start, block)
 
 
 def _tile_loops(
     sch: s_tir.Schedule,
     nest: Contraction,
-    lanes: int,
+    block: Any,
     mr: int,
-    nr: int,
     block_rows: int,
-    block_columns: int,
+    columns: tuple[int, int, int | None],
 ) -> tuple[Any, Any, Any, Any]:
-    """Split and order the loops; return those over row blocks, column blocks, row tiles and the first sum."""
-    loops = sch.get_loops(sch.get_sblock(nest.block))
+    """Split and order the loops; return those over row blocks, column blocks, row tiles and the first sum.
+
+    ``columns`` are panels in a block, vectors in a panel, and lanes in a vector where these are a loop.
+    """
+    loops = sch.get_loops(block)
     tiles, row = sch.split(loops[nest.rows[-1]], [None, mr])
-    column_block, column_tile, vector, lane = sch.split(
-        loops[nest.column], [None, block_columns, nr // lanes, lanes]
-    )
+    column_block, column_tile, vector, *lane = _split_columns(sch, loops[nest.column], *columns)
     batch, outer = [loops[i] for i in nest.batch], [loops[i] for i in nest.rows[:-1]]
     sums = [loops[i] for i in nest.reductions]
-    sch.reorder(*batch, *outer, tiles, column_block, column_tile, *sums, row, vector, lane)
+    sch.reorder(*batch, *outer, tiles, column_block, column_tile, *sums, row, vector, *lane)
     in_line = nest.tiles_in_line(mr)
     # Only blocks are fused with lines: TVM cannot always tell them apart in a loop that is split again.
     if outer and block_rows > in_line:
@@ -137,11 +147,23 @@ def _tile_loops(
     else:
         tile_block, tile = sch.split(tiles, [None, block_rows])
         row_block, row_tiles = sch.fuse(*outer, tile_block), [tile]
-    sch.reorder(row_block, column_block, column_tile, *row_tiles, *sums, row, vector, lane)
+    sch.reorder(row_block, column_block, column_tile, *row_tiles, *sums, row, vector, *lane)
     sch.unroll(row)
     sch.unroll(vector)
-    sch.vectorize(lane)
+    if lane:
+        sch.vectorize(*lane)
     return row_block, column_block, row_tiles[-1], sums[0]
+
+
+def _split_columns(
+    sch: s_tir.Schedule, loop: Any, block_columns: int, vectors: int, lanes: int | None
+) -> list[Any]:
+    """Return the loops over column blocks, panels, vectors, and lanes if they are a loop."""
+    if lanes is not None:
+        return list(sch.split(loop, [None, block_columns, vectors, lanes]))
+    # Panels are split by themselves: the condition of a block that is cut short must not name the vectors.
+    panels, vector = sch.split(loop, [None, vectors])
+    return [*sch.split(panels, [None, block_columns]), vector]
 
 
 def _inline_around(sch: s_tir.Schedule, nest: Contraction) -> Any | None:
@@ -151,39 +173,42 @@ def _inline_around(sch: s_tir.Schedule, nest: Contraction) -> Any | None:
     return sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else None
 
 
-def _pad(sch: s_tir.Schedule, nest: Contraction, mr: int, nr: int) -> bool:
+def _pad(sch: s_tir.Schedule, nest: Contraction, mr: int, nr: int, products: int) -> bool:
     """Round the axes up to whole tiles, in zero-filled copies of the operands: no tile has a condition."""
     pad_rows = nest.plain and nest.row_extent % mr != 0
     pad_columns = nest.columns % nr != 0
-    if not pad_rows and not pad_columns:
+    pad_sums = nest.channels % products != 0
+    if not pad_rows and not pad_columns and not pad_sums:
         return False
     factors = [1] * len(nest.extents)
     if pad_rows:
         factors[nest.rows[-1]] = mr
     if pad_columns:
         factors[nest.column] = nr
+    if pad_sums:
+        factors[nest.reductions[-1]] = products
     block = sch.get_sblock(nest.block)
     window = None if nest.plain else sch.reindex(block, ("read", nest.data))
     sch.pad_einsum(block, factors)
     if window is not None:
         # pad_einsum wants plain indices; the window was made plain for it and is folded back.
         sch.compute_inline(window)
-    if pad_rows:
+    if pad_rows or pad_sums:
         copy = _producer_of(sch, block, nest.data)
         parallel_copy(sch, copy, 1)
-    return True
+    return pad_rows or pad_columns
 
 
-def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int) -> Any:
-    """Lay the weight out in panels of nr columns: (column // nr, reductions..., column % nr)."""
+def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int, products: int) -> Any:
+    """Lay the weight out in panels of nr columns: (column // nr, reductions..., column % nr), see `panel_order`."""
     block = sch.get_sblock(nest.block)
-    if nest.columns % nr:
+    if nest.columns % nr or nest.channels % products:
         panels = _producer_of(sch, block, nest.weight)
     else:
         panels = sch.cache_read(block, nest.weight, "global")
     at = nest.weight_axes.index
     batch, others = [at(axis) for axis in nest.batch], [at(axis) for axis in nest.reductions]
-    order = panel_order(len(nest.weight_axes), batch, at(nest.column), others, nr)
+    order = panel_order(len(nest.weight_axes), batch, at(nest.column), others, nr, products)
     relayout_read(sch, block, nest.weight, panels, order)
     if nest.constant_weight and pack == PACK_FIRST:
         sch.annotate(panels, PACKING_MARK, True)
@@ -191,12 +216,23 @@ def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int) -> 
 
 
 def _copy_panels(
-    sch: s_tir.Schedule, nest: Contraction, panels: Any, lanes: int, whole: bool, parallel: bool
+    sch: s_tir.Schedule,
+    nest: Contraction,
+    panels: Any,
+    lanes: int,
+    whole: bool,
+    products: int,
+    parallel: bool,
 ) -> None:
     """Write panels in vectors; where the weight is contiguous along the sum, transpose it in registers.
 
     ``whole``: no panel and no block of them is cut short.
     """
+    if products > 1 and whole and nest.channels % products == 0 and nest.weight_axes[-1] == nest.column:
+        outer = interleave(sch, panels, lanes)
+        if parallel:
+            sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
+        return
     squares = whole and lanes > 1 and nest.channels % lanes == 0 and nest.weight_dtype == nest.dtype
     if squares and nest.weight_axes[-1] == nest.reductions[-1] and not nest.constant_weight:
         if parallel:

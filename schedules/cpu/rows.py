@@ -33,11 +33,12 @@ from typing import Any
 from tvm import s_tir
 
 from ...machine.facts import facts
-from ..analysis import block_names, loops_by_kind, static_extents, uses_calls
+from ..analysis import block_names, loops_by_kind, static_extents, uses_calls, writes_in_order
 from ..lane_reduction import best_width, reduce_in_lanes
 from ..row_nest import RowNest, find_rows
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
+from ..streaming import exceeds_caches, stream_output, streams
 
 # Below this many elements, waking the other threads (about 5 us) costs more than it saves.
 _LEAST_PARALLEL_WORK = 1 << 15
@@ -53,7 +54,7 @@ _PARTITION = "pragma_loop_partition_hint"
 
 
 def schedule_rows(
-    sch: s_tir.Schedule, *, lanes: int, vectors: int, block: int, parallel: int, parts: int
+    sch: s_tir.Schedule, *, lanes: int, vectors: int, block: int, parallel: int, parts: int, stream: int
 ) -> None:
     """Rewrite a function that works row by row in place.
 
@@ -71,6 +72,8 @@ def schedule_rows(
         1 spreads the rows over the threads; 0 stays on one.
     parts : int
         1: every row is reduced as a whole; more: into so many parts first, in parallel.
+    stream : int
+        1 writes an output as long as its rows past the caches where they are whole vectors.
     """
     nest = find_rows(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
@@ -83,6 +86,9 @@ def schedule_rows(
     if nest.contiguous and lanes > 1:
         for name in reductions:
             dimensions |= reduce_in_lanes(sch, name, lanes, vectors)
+    copy = (
+        sch.cache_write(sch.get_sblock(last), 0, "global") if stream and _streams(sch, nest, lanes) else None
+    )
     wide = 0 if nest.contiguous or lanes == 1 else lanes * vectors
     row = _row_loop(sch, last, rows, wide, block, parallel == 1 and nest.work >= _LEAST_PARALLEL_WORK)
     names = block_names(sch)
@@ -92,7 +98,9 @@ def schedule_rows(
     around = [sch.get(loop) for loop in sch.get_loops(sch.get_sblock(last))]
     depth = 1 + next(i for i, loop in enumerate(around) if loop.same_as(sch.get(row)))
     for name in names:
-        _arrange(sch, name, depth, lanes, dimensions.get(name, 0), whole=bool(wide))
+        steps = _arrange(sch, name, depth, lanes, dimensions.get(name, 0), whole=bool(wide))
+        if name == last and copy is not None:
+            stream_output(sch, copy, steps, lanes, nest.output_dtype)
 
 
 def rows_space(func: Any, target: Any) -> KnobSpace | None:
@@ -115,6 +123,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("vectors", (1, 2, 4, 8), "vectors of partial results, or of neighbouring rows"),
             Knob("block", blocks, "rows taken through each step together"),
             Knob("parallel", (0, 1), "1: rows are spread over the threads"),
+            Knob("stream", (0, 1), "1: the output is written past the caches"),
             Knob("parts", tuple(sorted({1, parts})), "parts of a row that are reduced in parallel"),
         ),
         constraints=(
@@ -134,6 +143,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             "block": block if parts == 1 else 1,
             "parallel": 1,
             "parts": parts,
+            "stream": exceeds_caches(func, target),
         },
     )
 
@@ -154,6 +164,13 @@ def _default_vectors(nest: RowNest, lanes: int) -> int:
     """Choose as many vectors as a row, or the row of rows, fills at least twice."""
     extent = nest.length if nest.contiguous else nest.extents[-1]
     return next((v for v in (_VECTORS, 2) if extent >= 2 * v * lanes), 1)
+
+
+def _streams(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> bool:
+    """Tell whether the output is computed element by element in whole vectors along its rows."""
+    along = nest.contiguous and nest.output not in nest.reductions and nest.extents[-1] > lanes > 1
+    whole = along and nest.extents[-1] % lanes == 0 and len(nest.rows) < len(nest.extents)
+    return whole and streams(nest.output_dtype) and writes_in_order(sch, sch.get_sblock(nest.output))
 
 
 def _inline_cheap(sch: s_tir.Schedule, nest: RowNest) -> None:
@@ -218,14 +235,15 @@ def _row_loop(
     return tile
 
 
-def _arrange(sch: s_tir.Schedule, name: str, depth: int, lanes: int, dimensions: int, whole: bool) -> None:
+def _arrange(sch: s_tir.Schedule, name: str, depth: int, lanes: int, dimensions: int, whole: bool) -> Any:
     """Order and vectorize the loops of a block inside the loop over rows.
 
     ``dimensions``: its first loops that are kept count parts of a row, which are one vector. ``whole``: its
-    last loop counts neighbouring rows, which are one vector.
+    last loop counts neighbouring rows, which are one vector. Returns the loop over vectors of a row.
     """
     block = sch.get_sblock(name)
     kept, reduced = loops_by_kind(sch, block, depth)
+    steps = None
     if dimensions:
         parts, kept = kept[:dimensions], kept[dimensions:]
         sch.reorder(*kept, *parts)
@@ -242,3 +260,4 @@ def _arrange(sch: s_tir.Schedule, name: str, depth: int, lanes: int, dimensions:
         sch.vectorize(vector)
     if reduced and (dimensions or whole):
         sch.decompose_reduction(block, reduced[0])
+    return steps

@@ -49,10 +49,13 @@ class TileChoice:
         The loops.
     machine : Facts
         The target's facts.
+    products : int
+        Products that one instruction sums in each lane; with more than one the weight is always packed.
     """
 
     nest: Contraction
     machine: Facts
+    products: int = 1
 
     @property
     def lanes(self) -> int:
@@ -99,7 +102,8 @@ class TileChoice:
         """
         nest, machine = self.nest, self.machine
         panels, tiles = self.panels(nr), self.row_tiles(mr)
-        item = int(tvm.DataType(nest.dtype).bits) // 8
+        # Where one instruction sums several products, operands are that much narrower than sums.
+        item = int(tvm.DataType(nest.dtype).bits) // 8 // self.products
         if nest.sums < LEAST_PARALLEL_SUMS:
             pack = PACK_FIRST if nest.constant_weight else PACK_IN_BLOCK
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
@@ -124,9 +128,9 @@ class TileChoice:
         return rows if rows <= line else ceil(rows / line) * line
 
 
-def tile_choice(nest: Contraction, target: Any) -> TileChoice:
+def tile_choice(nest: Contraction, target: Any, products: int = 1) -> TileChoice:
     """Bring a nest and the facts of a target together."""
-    return TileChoice(nest, facts(target))
+    return TileChoice(nest, facts(target), products)
 
 
 def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
@@ -186,7 +190,7 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
         ),
         Constraint(
             f"pack=0 needs nr to divide the columns ({nest.columns}) and columns that are contiguous",
-            lambda k: k["pack"] != PACK_NOTHING or reads_unpacked(nest, k["nr"]),
+            lambda k: k["pack"] != PACK_NOTHING or (choice.products == 1 and reads_unpacked(nest, k["nr"])),
         ),
     )
 

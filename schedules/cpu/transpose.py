@@ -29,6 +29,7 @@ from ...machine.facts import facts
 from ..analysis import block_names, output_blocks, static_extents
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
+from ..streaming import exceeds_caches, streams
 from ..transforms import next_to_last, relayout_read, vectorize_last
 from ..transposition import transposition_intrinsic
 
@@ -89,7 +90,7 @@ def find_transposition(func: Any) -> Transposition | None:
     return Transposition(names[0], row, column, extents, str(body.buffer.dtype))
 
 
-def schedule_transpose(sch: s_tir.Schedule, *, lanes: int, squares: int, parallel: int) -> None:
+def schedule_transpose(sch: s_tir.Schedule, *, lanes: int, squares: int, parallel: int, stream: int) -> None:
     """Rewrite a transposition in place.
 
     Parameters
@@ -102,6 +103,8 @@ def schedule_transpose(sch: s_tir.Schedule, *, lanes: int, squares: int, paralle
         Squares in a block, in each direction, where as many divide the axes.
     parallel : int
         1 spreads the blocks over the threads; 0 stays on one.
+    stream : int
+        1 writes the output past the caches where squares are written to it at once.
     """
     nest = find_transposition(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
@@ -130,7 +133,8 @@ def schedule_transpose(sch: s_tir.Schedule, *, lanes: int, squares: int, paralle
     if after is not None:
         sch.reverse_compute_at(after, row_squares)
         vectorize_last(sch, after, lanes)
-    sch.tensorize(row, transposition_intrinsic(lanes, nest.dtype))
+    streamed = bool(stream) and after is None and streams(nest.dtype)
+    sch.tensorize(row, transposition_intrinsic(lanes, nest.dtype, streamed))
 
 
 def _whole(extent: int, lanes: int, most: int) -> int:
@@ -155,12 +159,18 @@ def transpose_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("lanes", fitting, "rows and columns of a square in registers"),
             Knob("squares", (1, 2, 4, 8), "squares in a block, in each direction"),
             Knob("parallel", (0, 1), "1: blocks are spread over the threads"),
+            Knob("stream", (0, 1), "1: the output is written past the caches"),
         ),
         constraints=(
             Constraint(f"lanes is one of {fitting}: it divides both axes", lambda k: k["lanes"] in fitting),
             Constraint("squares is at least 1", lambda k: k["squares"] >= 1),
         ),
-        default={"lanes": fitting[-1], "squares": _SQUARES, "parallel": 1},
+        default={
+            "lanes": fitting[-1],
+            "squares": _SQUARES,
+            "parallel": 1,
+            "stream": exceeds_caches(func, target),
+        },
     )
 
 

@@ -106,6 +106,7 @@ def convolutions(draw):
         "layout": draw(st.sampled_from(("NHWC", "NCHW"))),
         "bias": draw(st.integers(0, 1)),
         "relu": draw(st.integers(0, 1)),
+        "residual": draw(st.integers(0, 1)),
     }
     for kernel, size in (("kh", "h"), ("kw", "w")):
         assume(shape["dilation"] * (shape[kernel] - 1) < shape[size] + 2 * shape["padding"])

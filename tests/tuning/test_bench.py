@@ -31,6 +31,12 @@ WORKLOADS = [
     *(ts.workload("argmax", a=3, b=4, c=5, d=6, axes=axes) for axes in "abcd"),
     ts.workload("conv2d", **CONV),
     ts.workload("conv2d", **CONV, bias=1, relu=1),
+    ts.workload("conv2d", **CONV, residual=1, relu=1),
+    ts.workload("conv2d", **CONV, bias=1, residual=1, layout="NCHW"),
+    *(
+        ts.workload("linear", m=5, n=6, k=7, activation=f, bias=b, residual=1 - b)
+        for f, b in (("none", 1), ("relu", 0), ("gelu", 1), ("gelu_tanh", 0), ("silu", 1))
+    ),
     ts.workload("conv2d", **{**CONV, "dilation": 2}, bias=1, layout="NCHW"),
     ts.workload("conv2d", **CONV, groups=2, layout="NCHW", relu=1),
     *(

@@ -126,8 +126,9 @@ def _onnxruntime(libraries: Libraries, shape: Shape, inputs: Arrays) -> list[Var
         [onnx.ValueInfoProto(name="y")],
         [onnx.numpy_helper.from_array(np.ascontiguousarray(array), name) for name, array in held.items()],
     )
-    opset = onnx.helper.make_opsetid("", _OPSET)
-    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
+    own = {node.domain for node in nodes if node.domain}
+    opsets = [onnx.helper.make_opsetid("", _OPSET), *(onnx.helper.make_opsetid(domain, 1) for domain in own)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = usable_cpus()
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])

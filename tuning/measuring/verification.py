@@ -50,12 +50,12 @@ def inputs_for(
     index_limits : mapping of str to int
         Arguments that are positions in others, and how many positions there are: see `index_limits`.
     ranges : mapping of str to (float, float)
-        Bounds of floating-point arguments that are not drawn from [-1, 1).
+        Bounds of arguments that are not drawn as above.
     """
     rng = np.random.default_rng(seed)
     sum_bits = 0 if output_dtype is None else 8 * np.dtype(output_dtype).itemsize
     return [
-        _draw(rng, arg, sum_bits, index_limits.get(arg.name), ranges.get(arg.name, (-1, 1))) for arg in args
+        _draw(rng, arg, sum_bits, index_limits.get(arg.name), ranges.get(arg.name)) for arg in args
     ]
 
 
@@ -70,7 +70,7 @@ def _draw(
     arg: ArgSpec,
     sum_bits: int,
     positions: int | None,
-    bounds: tuple[float, float],
+    bounds: tuple[float, float] | None,
 ) -> np.ndarray:
     dtype = np.dtype(arg.dtype)
     if positions is not None:
@@ -78,7 +78,9 @@ def _draw(
     if dtype == np.bool_:
         return rng.integers(0, 2, arg.shape).astype(np.bool_)
     if dtype.kind not in "iu":
-        return rng.uniform(*bounds, arg.shape).astype(dtype)
+        return rng.uniform(*(bounds or (-1, 1)), arg.shape).astype(dtype)
+    if bounds is not None:
+        return rng.integers(int(bounds[0]), int(bounds[1]), arg.shape, dtype=dtype)
     if 4 * 8 * dtype.itemsize <= sum_bits:
         info = np.iinfo(dtype)
         return rng.integers(info.min, info.max, arg.shape, dtype=dtype, endpoint=True)

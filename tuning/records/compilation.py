@@ -14,7 +14,7 @@ from ...kernels.operator import Workload
 from ...machine.arrays import Argument, Kernel
 from ...machine.errors import InputError
 from ...machine.target import as_target, target_text
-from ...schedules.transposition import register_intrinsics
+from ...schedules.intrinsics import register_intrinsics
 from .database import Database
 from .plain_text import require_plain
 from .record import Record

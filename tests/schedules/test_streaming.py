@@ -1,0 +1,67 @@
+"""Outputs written past the caches: where that is the default, in which instructions, and that it is right."""
+
+import pytest
+import tunesmith as ts
+import tvm
+from tunesmith.machine.facts import facts
+from tunesmith.schedules import rules_for
+from tunesmith.schedules.streaming import exceeds_caches
+from tunesmith.tuning.records.compilation import replay_trace, trace_text
+
+WORKLOADS = [
+    ts.workload("relu", m=33, n=64),
+    ts.workload("add", dtype="float64", m=7, n=48),
+    ts.workload("relu", dtype="int8", m=5, n=128),
+    ts.workload("softmax", m=12, n=96),
+    ts.workload("layer_norm", m=9, n=64),
+    ts.workload("transpose", c=32, d=64, order="abdc"),
+    ts.workload("transpose", a=2, b=8, c=16, d=32, order="acbd"),
+]
+
+
+def rule_of(workload, target):
+    return rules_for(workload.func, target)[0]
+
+
+def assembly(schedule, target):
+    return tvm.compile(schedule.mod, target=target).mod.inspect_source("s")
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: f"{w.label} {w.dtype}")
+def test_it_is_right_and_uses_stores_of_its_own(workload, target, assert_right):
+    rule = rule_of(workload, target)
+    ordinary, streamed = (rule.scheduled(workload.func, target, {"stream": s}) for s in (0, 1))
+    assert_right(workload, streamed)
+    assert "vmovnt" not in assembly(ordinary, target)
+    if target.attrs["mtriple"].startswith("x86_64"):
+        assert "vmovnt" in assembly(streamed, target)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        ts.workload("relu", m=33, n=63),  # rows are no whole vectors
+        ts.workload("relu", dtype="float16", m=33, n=64),  # no such store
+        ts.workload("sum", c=64, d=64),  # the output is a reduction
+    ],
+    ids=lambda w: f"{w.label} {w.dtype}",
+)
+def test_what_cannot_be_streamed_is_right_as_well(workload, target, assert_right):
+    streamed = rule_of(workload, target).scheduled(workload.func, target, {"stream": 1})
+    assert_right(workload, streamed)
+    assert "vmovnt" not in assembly(streamed, target)
+
+
+def test_what_exceeds_the_caches_is_streamed_by_default(target):
+    rows = facts(target).l3_bytes // (4 * 1024) + 8
+    large, small = (ts.workload("relu", m=m, n=1024) for m in (rows, 64))
+    assert (exceeds_caches(large.func, target), exceeds_caches(small.func, target)) == (1, 0)
+    assert rule_of(large, target).space(large.func, target).default["stream"] == 1
+    assert rule_of(small, target).space(small.func, target).default["stream"] == 0
+
+
+def test_a_trace_with_a_streaming_store_is_replayed(target, assert_right):
+    workload = WORKLOADS[0]
+    trace = trace_text(rule_of(workload, target).scheduled(workload.func, target, {"stream": 1}))
+    assert "tunesmith_stream" in trace and "define void" not in trace
+    assert_right(workload, replay_trace(trace, workload.func))
