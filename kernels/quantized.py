@@ -6,9 +6,11 @@ quantized_matmul: A is (m, k) in uint8, B is (k, n) in int8, C is (m, n) in int3
 
 .. math:: y_{mn} = \operatorname{requantized}\Bigl(b_n + \sum_k x_{mk} w_{nk}\Bigr)
 
-quantized_linear: x is (m, k) in uint8, weight is (n, k) in int8 (one row an output), bias is (n) in int32 with
-the zero point of x already in it, scale is (n) in float32 (of data times weight over output), y is (m, n) in
-uint8 with the zero point ``zero``: see `requantization`. Sums are in int32 and exact up to 65 000 products.
+quantized_linear: x is (m, k) in uint8, weight is (n, k) in int8 (one row an output), bias is (n) in int32
+with the zero point of x already in it, scale is (n) in float32 (of data times weight over output), y is
+(m, n) in uint8 with the zero point ``zero``: see `requantization`.
+
+Sums are in int32: of up to 65 000 products they are exact, longer ones may wrap.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ def _onnx_matmul(node: Any, A: str, B: str, **_: int) -> Any:
 
 
 def _onnx_linear(node: Any, x: str, weight: str, bias: str, scale: str, n: int, zero: int, **_: int) -> Any:
-    """The form that ONNX Runtime's quantisation gives a Gemm; it is not part of ONNX's own operators."""
+    """Return the form that ONNX Runtime's quantisation gives a Gemm, which ONNX itself does not have."""
     inputs = [x, "one", "data_zero", weight, scale, "weight_zeros", bias, "one", "zero"]
     return [node("QGemm", inputs, ["y"], domain="com.microsoft", transB=1)], onnx_constants(n, zero)
 

@@ -1,8 +1,8 @@
 r"""Two-dimensional convolution of a quantised network, channels last.
 
 .. math::
-    y_{n,p,q,o} = \operatorname{requantized}\Bigl(b_o + \sum_{i,j,c} x_{n,\; p s + i - r,\; q s + j - r,\; c} \;
-        w_{i,j,c,o}\Bigr)
+    y_{n,p,q,o} = \operatorname{requantized}\Bigl(b_o +
+        \sum_{i,j,c} x_{n,\; p s + i - r,\; q s + j - r,\; c} \; w_{i,j,c,o}\Bigr)
 
 with stride s and padding r. x is (n, h, w, ci) in uint8, weight is (kh, kw, ci, co) in int8, bias is (co) in
 int32, scale is (co) in float32, y is (n, p, q, co) in uint8: see `requantization`. The margin holds
@@ -93,7 +93,7 @@ def flops(zero: int, data_zero: int, **extents: int) -> int:
 
 
 def _onnx(node: Any, *names: str, co: int, stride: int, padding: int, **shape: int) -> Any:
-    """ONNX Runtime's own form of QLinearConv, which takes and gives channels last."""
+    """Return ONNX Runtime's own form of QLinearConv, which takes and gives channels last."""
     data, weight, bias, scale = names
     inputs = [data, "one", "data_zero", weight, scale, "weight_zeros", "one", "zero", bias]
     convolution = node(

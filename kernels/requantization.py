@@ -33,7 +33,7 @@ QUANTIZED_RANGES = {
     "bias": (-(1 << 16), 1 << 16),
     "scale": (1e-4, 1e-3),
 }
-"""Test data: all of uint8 and int8, and scales that leave sums of some hundred products on both sides of 255."""
+"""All of uint8 and int8, and scales that take sums of hundreds of products to both sides of 255."""
 
 REQUANTIZING_OPERATIONS = 6
 """Bias, scale, two bounds, rounding and zero point, for each output."""

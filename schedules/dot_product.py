@@ -1,8 +1,8 @@
 """Sums of four byte products in every lane of a vector: AVX-512 VNNI's ``vpdpbusd``.
 
-One instruction adds, in each of 16 lanes, four products of an unsigned and a signed byte to an int32, exactly::
+One instruction adds, in each of 16 lanes, four products of a uint8 and an int8 to an int32, exactly::
 
-    sums[j] += data[0] * weight[j, 0] + data[1] * weight[j, 1] + data[2] * weight[j, 2] + data[3] * weight[j, 3]
+    sums[j] += data[0] * weight[j, 0] + data[1] * weight[j, 1] + ... + data[3] * weight[j, 3]
 
 So the four bytes of a row are broadcast as one int32, and the weight of a column lies in fours.
 """
@@ -89,33 +89,35 @@ def _interleaved(a: T.handle, b: T.handle) -> None:
                 B[vj, vq] = A[vq, vj]
 
 
-def gather_products(
-    sch: s_tir.Schedule, block: Any, column: int, sums: int, lanes: int, products: int
-) -> Any:
-    """Make one instruction of ``lanes`` columns and ``products`` of the sum; return the block of instructions.
+def gather_products(sch: s_tir.Schedule, block: Any, column: int, sums: int, vectors: int) -> Any:
+    """Gather ``vectors`` instructions of one row into a block; return it.
 
-    Its loops are those of the block before, that much shorter. It stands for what `use_dot_products` replaces.
+    Its loops are those of the block before, columns and sums that much shorter. Conditions that later splits
+    bring stay outside of it: `tensorize` wants none.
     """
     loops = sch.get_loops(block)
-    loops[column], lane = sch.split(loops[column], [None, lanes])
-    loops[sums], product = sch.split(loops[sums], [None, products])
-    sch.reorder(*loops, lane, product)
-    return sch.blockize(lane)
+    loops[column], vector, lane = sch.split(loops[column], [None, vectors, LANES])
+    loops[sums], product = sch.split(loops[sums], [None, PRODUCTS])
+    sch.reorder(*loops, vector, lane, product)
+    sch.blockize(lane)
+    return sch.blockize(vector)
 
 
 def use_dot_products(sch: s_tir.Schedule, start: Any, block: Any) -> None:
-    """Put the instruction into a block of `gather_products` whose ``start`` sets the sums to zero."""
-    sch.vectorize(sch.get_loops(sch.get_child_blocks(start)[0])[-1])
-    # Tiles that are cut short have a condition, which `tensorize` wants outside of what it replaces.
-    vector = sch.get_loops(block)[-1]
-    sch.blockize(vector)
-    sch.tensorize(block, DOT_PRODUCTS)
+    """Put instructions into a block of `gather_products`, whose ``start`` sets the sums to zero."""
+    (zeros,), (instruction,) = sch.get_child_blocks(start), sch.get_child_blocks(block)
+    # A panel of one vector has no loop over vectors.
+    for vector in (*sch.get_loops(zeros), *sch.get_loops(instruction)):
+        sch.unroll(vector)
+    (zero,) = sch.get_child_blocks(zeros)
+    sch.vectorize(sch.get_loops(zero)[-1])
+    sch.tensorize(instruction, DOT_PRODUCTS)
 
 
-def interleave(sch: s_tir.Schedule, panels: Any, lanes: int) -> list[Any]:
+def interleave(sch: s_tir.Schedule, panels: Any) -> list[Any]:
     """Copy a weight into fours in registers; return the loops around."""
     *outer, column, _ = sch.get_loops(panels)
-    _, lane = sch.split(column, [None, lanes])
+    _, lane = sch.split(column, [None, LANES])
     sch.tensorize(lane, INTERLEAVING)
     return list(outer)
 

@@ -46,7 +46,7 @@ def panel_order(
 ) -> IndexMap:
     """Return the index map from a weight's indices to (batch..., column // nr, others..., column % nr).
 
-    With several ``products`` the last of the others is cut: (..., last // products, column % nr, last % products).
+    Several ``products`` cut the last of the others: (..., last // products, column % nr, last % products).
     """
 
     def order(*index: Any) -> tuple[Any, ...]:

@@ -84,7 +84,7 @@ def register_tile(
     nest = find_contraction(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
     tail = _inline_around(sch, nest)
-    _stage_data(sch, nest, lanes)
+    _stage_data(sch, nest, lanes, products)
     padded = _pad(sch, nest, mr, nr, products)
     block = sch.get_sblock(nest.block)
     panels = None if pack == PACK_NOTHING else _pack_weight(sch, nest, nr, pack, products)
@@ -98,9 +98,9 @@ def register_tile(
 
     batch = [sch.get_loops(block)[i] for i in nest.batch]
     if products > 1:
-        block = gather_products(sch, block, nest.column, nest.reductions[-1], lanes, products)
+        block = gather_products(sch, block, nest.column, nest.reductions[-1], nr // lanes)
     row_block, column_block, row_tile, sums = _tile_loops(
-        sch, nest, block, mr, block_rows, (block_columns, nr // lanes, lanes if products == 1 else None)
+        sch, nest, block, mr, block_rows, [block_columns, *([nr // lanes, lanes] if products == 1 else [])]
     )
     finish_tile(sch, tail, row_tile, lanes)
     if split_columns or pack == PACK_IN_BLOCK:
@@ -127,18 +127,18 @@ def _tile_loops(
     block: Any,
     mr: int,
     block_rows: int,
-    columns: tuple[int, int, int | None],
+    columns: list[int],
 ) -> tuple[Any, Any, Any, Any]:
     """Split and order the loops; return those over row blocks, column blocks, row tiles and the first sum.
 
-    ``columns`` are panels in a block, vectors in a panel, and lanes in a vector where these are a loop.
+    ``columns`` are the panels of a block; also the vectors of a panel and their lanes, where these are loops.
     """
     loops = sch.get_loops(block)
     tiles, row = sch.split(loops[nest.rows[-1]], [None, mr])
-    column_block, column_tile, vector, *lane = _split_columns(sch, loops[nest.column], *columns)
+    column_block, column_tile, *vectors = sch.split(loops[nest.column], [None, *columns])
     batch, outer = [loops[i] for i in nest.batch], [loops[i] for i in nest.rows[:-1]]
     sums = [loops[i] for i in nest.reductions]
-    sch.reorder(*batch, *outer, tiles, column_block, column_tile, *sums, row, vector, *lane)
+    sch.reorder(*batch, *outer, tiles, column_block, column_tile, *sums, row, *vectors)
     in_line = nest.tiles_in_line(mr)
     # Only blocks are fused with lines: TVM cannot always tell them apart in a loop that is split again.
     if outer and block_rows > in_line:
@@ -147,23 +147,13 @@ def _tile_loops(
     else:
         tile_block, tile = sch.split(tiles, [None, block_rows])
         row_block, row_tiles = sch.fuse(*outer, tile_block), [tile]
-    sch.reorder(row_block, column_block, column_tile, *row_tiles, *sums, row, vector, *lane)
+    sch.reorder(row_block, column_block, column_tile, *row_tiles, *sums, row, *vectors)
     sch.unroll(row)
-    sch.unroll(vector)
-    if lane:
-        sch.vectorize(*lane)
+    if vectors:
+        vector, lane = vectors
+        sch.unroll(vector)
+        sch.vectorize(lane)
     return row_block, column_block, row_tiles[-1], sums[0]
-
-
-def _split_columns(
-    sch: s_tir.Schedule, loop: Any, block_columns: int, vectors: int, lanes: int | None
-) -> list[Any]:
-    """Return the loops over column blocks, panels, vectors, and lanes if they are a loop."""
-    if lanes is not None:
-        return list(sch.split(loop, [None, block_columns, vectors, lanes]))
-    # Panels are split by themselves: the condition of a block that is cut short must not name the vectors.
-    panels, vector = sch.split(loop, [None, vectors])
-    return [*sch.split(panels, [None, block_columns]), vector]
 
 
 def _inline_around(sch: s_tir.Schedule, nest: Contraction) -> Any | None:
@@ -193,14 +183,22 @@ def _pad(sch: s_tir.Schedule, nest: Contraction, mr: int, nr: int, products: int
     if window is not None:
         # pad_einsum wants plain indices; the window was made plain for it and is folded back.
         sch.compute_inline(window)
-    if pad_rows or pad_sums:
+    if pad_sums:
+        _copy_lines(sch, _producer_of(sch, block, nest.data))
+    elif pad_rows:
         copy = _producer_of(sch, block, nest.data)
         parallel_copy(sch, copy, 1)
     return pad_rows or pad_columns
 
 
+def _copy_lines(sch: s_tir.Schedule, copy: Any) -> None:
+    """Run a copy of channels that fill no vector on all threads, line by line."""
+    *outer, _, _ = loops = sch.get_loops(copy)
+    sch.parallel(sch.fuse(*outer) if len(outer) > 1 else loops[0])
+
+
 def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int, products: int) -> Any:
-    """Lay the weight out in panels of nr columns: (column // nr, reductions..., column % nr), see `panel_order`."""
+    """Lay the weight out in panels of nr columns: see `panel_order`."""
     block = sch.get_sblock(nest.block)
     if nest.columns % nr or nest.channels % products:
         panels = _producer_of(sch, block, nest.weight)
@@ -229,7 +227,7 @@ def _copy_panels(
     ``whole``: no panel and no block of them is cut short.
     """
     if products > 1 and whole and nest.channels % products == 0 and nest.weight_axes[-1] == nest.column:
-        outer = interleave(sch, panels, lanes)
+        outer = interleave(sch, panels)
         if parallel:
             sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
         return
@@ -245,7 +243,7 @@ def _copy_panels(
         vectorize_last(sch, panels, lanes)
 
 
-def _stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int) -> None:
+def _stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, products: int) -> None:
     """Copy the data where it is padded, or where its channels are not contiguous, with channels last."""
     block = sch.get_sblock(nest.block)
     strided = not nest.plain and nest.data_channel != nest.data_rank - 1
@@ -254,7 +252,10 @@ def _stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int) -> None:
     copy = sch.get_sblock(nest.staged) if nest.staged else sch.cache_read(block, nest.data, "global")
     if strided:
         relayout_read(sch, block, nest.data, copy, last_order(nest.data_rank, nest.data_channel))
-    parallel_copy(sch, copy, lanes)
+    if nest.channels % products:
+        _copy_lines(sch, copy)
+    else:
+        parallel_copy(sch, copy, lanes)
 
 
 def _producer_of(sch: s_tir.Schedule, block: Any, read: int) -> Any:
