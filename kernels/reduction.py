@@ -47,7 +47,6 @@ def _kept(axes: str, extents: dict[str, int]) -> tuple[int, ...]:
 def _reduced(x: Any, axes: str, reduction: Callable[[Any, list[Any]], Any], name: str) -> Any:
     """Reduce a tensor: ``reduction(index, reduced)`` is given x's index and those of its axes that vary."""
     extents = dict(zip(_AXES, map(int, x.shape), strict=True))
-    # In int64, as argmax returns it: a position that is converted is one that no schedule knows.
     reduced = {
         axis: te.reduce_axis((0, tvm.tirx.IntImm("int64", extents[axis])), name=f"r{axis}") for axis in axes
     }
@@ -89,26 +88,27 @@ def define_max(axes: str, dtype: str, **extents: int) -> list[Any]:
 
 
 def define_argmax(axes: str, dtype: str, **extents: int) -> list[Any]:
-    """Return the TE tensors x and y."""
-    x = _placeholder(extents, dtype)
-    first_largest = te.comm_reducer(
-        _first_larger, lambda position, value: (tvm.tirx.const(-1, position), te.min_value(value))
+    """Return the TE tensors x and y: the maximum, and the least position of an element equal to it.
+
+    Two reductions of one value each: one of pairs would be a chain of comparisons that no vectors take part in.
+    """
+    x, length = _placeholder(extents, dtype), extents[axes]
+    largest = _reduced(x, axes, lambda at, over: te.max(x[tuple(at)], axis=over), "largest")
+    none = tvm.tirx.const(length, "int32")
+
+    def position(at: list[Any], over: list[Any]) -> Any:
+        kept = tuple(index for axis, index in zip(_AXES, at, strict=True) if axis not in axes)
+        found = x[tuple(at)] == largest[kept]
+        return te.min(tvm.tirx.Select(found, over[0].var.astype("int32"), none), axis=over)
+
+    first = _reduced(x, axes, position, "first")
+    # A maximum starts at the least finite value, which -inf does not exceed.
+    y = te.compute(
+        first.shape,
+        lambda *i: tvm.tirx.Select(first[i] < none, first[i], tvm.tirx.const(0, "int32")).astype("int64"),
+        name="argmax",
     )
-
-    def reduction(at: list[Any], over: list[Any]) -> Any:
-        return first_largest((over[0].var, x[tuple(at)]), axis=over)
-
-    position, _ = _reduced(x, axes, reduction, "largest")
-    # The reduction starts at position -1 with the least finite value, which -inf does not exceed.
-    y = te.compute(position.shape, lambda *i: te.max(position[i], tvm.tirx.const(0, "int64")), name="argmax")
     return [x, y]
-
-
-def _first_larger(one: Any, other: Any) -> tuple[Any, Any]:
-    """Return the larger of two pairs of position and value; of equal values the first."""
-    larger = one[1] > other[1]
-    first = tvm.tirx.any(larger, tvm.tirx.all(one[1] == other[1], one[0] < other[0]))
-    return tvm.tirx.Select(first, one[0], other[0]), tvm.tirx.Select(larger, one[1], other[1])
 
 
 def _terms(axes: str, extents: dict[str, int]) -> int:
@@ -274,8 +274,7 @@ ARGMAX = Operator(
     define=define_argmax,
     reference=reference_argmax,
     flops=flops,
-    # Not bfloat16: TVM refuses it in a pair, and takes its bits for an integer where it is converted.
-    dtypes=("float32", "float64", "float16"),
+    dtypes=_FLOATS,
     libraries=_libraries("argmax", "argmax", "ArgMax"),
     examples=(
         Example({"d": 50257, "axes": "d"}, "GPT-2, one token: the likeliest next"),

@@ -40,6 +40,9 @@ from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..streaming import exceeds_caches, stream_output, streams
 
+# Elements of each of neighbouring rows that are added to their sums at a time.
+_ADDED_AT_ONCE = 4
+
 # Below this many elements, waking the other threads (about 5 us) costs more than it saves.
 _LEAST_PARALLEL_WORK = 1 << 15
 
@@ -47,6 +50,9 @@ _LEAST_PARALLEL_WORK = 1 << 15
 _VECTORS = 4
 
 _BLOCKS = (1, 2, 4, 8)
+# Neighbouring rows: sums of 256 vectors are 16 KiB.
+_ACROSS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_TILES_A_CORE = 2
 # What a block of rows reads and writes stays in L1: an input, an intermediate and an output, and room.
 _SHARE_OF_L1 = 4
 
@@ -112,15 +118,15 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
     widest = machine.lanes(nest.dtype)
     if nest.contiguous and nest.length > widest and best_width(nest.length, widest, _VECTORS) == 1:
         return None
-    few = nest.count < machine.cores and nest.is_one_reduction and nest.work >= _LEAST_PARALLEL_WORK
     blocks = tuple(b for b in _BLOCKS if nest.row_extent % b == 0) if nest.contiguous else (1,)
     in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * machine.vector_bits // 8 // widest)
     block = max((b for b in blocks if b <= max(1, in_l1)), default=1)
-    parts = next((p for p in (4 * machine.cores, machine.cores) if few and nest.length % p == 0), 1)
+    parts = _default_parts(nest, widest, machine.cores)
+    vectors = _default_vectors(nest, widest, 1 if parts > 1 else _TILES_A_CORE * machine.cores)
     return KnobSpace(
         knobs=(
             Knob("lanes", tuple(sorted({1, max(1, widest // 2), widest})), "elements in a vector"),
-            Knob("vectors", (1, 2, 4, 8), "vectors of partial results, or of neighbouring rows"),
+            Knob("vectors", _ACROSS, "vectors of partial results, or of neighbouring rows"),
             Knob("block", blocks, "rows taken through each step together"),
             Knob("parallel", (0, 1), "1: rows are spread over the threads"),
             Knob("stream", (0, 1), "1: the output is written past the caches"),
@@ -139,7 +145,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
         ),
         default={
             "lanes": widest,
-            "vectors": _default_vectors(nest, widest),
+            "vectors": vectors,
             "block": block if parts == 1 else 1,
             "parallel": 1,
             "parts": parts,
@@ -160,10 +166,17 @@ def _powers_of_two(knobs: Knobs) -> bool:
     return all(k >= 1 and k & (k - 1) == 0 for k in (knobs["lanes"], knobs["vectors"]))
 
 
-def _default_vectors(nest: RowNest, lanes: int) -> int:
-    """Choose as many vectors as a row, or the row of rows, fills at least twice."""
-    extent = nest.length if nest.contiguous else nest.extents[-1]
-    return next((v for v in (_VECTORS, 2) if extent >= 2 * v * lanes), 1)
+def _default_vectors(nest: RowNest, lanes: int, tiles: int) -> int:
+    """Choose as many vectors as a row fills at least twice; of neighbours as many as leave enough tiles.
+
+    Neighbours are whole vectors where they can be: what is left of a row of rows is computed one by one.
+    """
+    if nest.contiguous:
+        return next((v for v in (_VECTORS, 2) if nest.length >= 2 * v * lanes), 1)
+    extent, others = nest.extents[-1], nest.count // nest.extents[-1]
+    whole = [v for v in _ACROSS if extent % (v * lanes) == 0]
+    shared = [v for v in whole if others * extent // (v * lanes) >= tiles]
+    return max(shared, default=min(whole, default=next((v for v in (4, 2) if extent >= 2 * v * lanes), 1)))
 
 
 def _streams(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> bool:
@@ -171,6 +184,17 @@ def _streams(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> bool:
     along = nest.contiguous and nest.output not in nest.reductions and nest.extents[-1] > lanes > 1
     whole = along and nest.extents[-1] % lanes == 0 and len(nest.rows) < len(nest.extents)
     return whole and streams(nest.output_dtype) and writes_in_order(sch, sch.get_sblock(nest.output))
+
+
+def _default_parts(nest: RowNest, lanes: int, cores: int) -> int:
+    """Choose to cut a reduction where rows, or tiles of neighbouring rows, are too few for the threads.
+
+    Across rows, tiles are as wide as sums fit L1, so that whole stretches of memory are read.
+    """
+    tiles = nest.count if nest.contiguous else nest.count // min(nest.extents[-1], _ACROSS[-1] * lanes)
+    if not nest.is_one_reduction or nest.work < _LEAST_PARALLEL_WORK or tiles >= _TILES_A_CORE * cores:
+        return 1
+    return next((p for p in (4 * cores, 2 * cores, cores) if nest.length % p == 0), 1)
 
 
 def _inline_cheap(sch: s_tir.Schedule, nest: RowNest) -> None:
@@ -194,8 +218,8 @@ def _cut(sch: s_tir.Schedule, name: str, parts: int) -> str:
     along = sch.fuse(*reduced) if len(reduced) > 1 else reduced[0]
     part, _ = sch.split(along, [parts, None])
     cut = sch.rfactor(part, 0)
-    kept, sums = loops_by_kind(sch, cut, 0)
-    sch.reorder(*kept, *sums)
+    (*kept, part), sums = loops_by_kind(sch, cut, 0)
+    sch.reorder(part, *kept, *sums)
     return str(sch.get(cut).name_hint)
 
 
@@ -239,8 +263,10 @@ def _arrange(sch: s_tir.Schedule, name: str, depth: int, lanes: int, dimensions:
     """Order and vectorize the loops of a block inside the loop over rows.
 
     ``dimensions``: its first loops that are kept count parts of a row, which are one vector. ``whole``: its
-    last loop counts neighbouring rows, which are one vector. Returns the loop over vectors of a row.
+    last loop counts neighbouring rows, which are vectors. Returns the loop over vectors of a row.
     """
+    if whole:
+        return _arrange_across(sch, name, depth, lanes)
     block = sch.get_sblock(name)
     kept, reduced = loops_by_kind(sch, block, depth)
     steps = None
@@ -248,16 +274,43 @@ def _arrange(sch: s_tir.Schedule, name: str, depth: int, lanes: int, dimensions:
         parts, kept = kept[:dimensions], kept[dimensions:]
         sch.reorder(*kept, *parts)
         kept.append(sch.fuse(*parts))
-    if reduced and kept and (dimensions or whole):
+    if reduced and dimensions:
         sch.reorder(*kept[:-1], *reduced, kept[-1])
-    if kept and lanes > 1 and (dimensions or whole or not reduced):
+    if kept and lanes > 1 and (dimensions or not reduced):
         vector = kept[-1]
         extent = int(sch.get(vector).extent)
-        if not whole and not dimensions and extent > lanes:
+        if not dimensions and extent > lanes:
             steps, vector = sch.split(vector, [None, lanes])
             if extent % lanes:
                 sch.annotate(steps, _PARTITION, 1)
         sch.vectorize(vector)
-    if reduced and (dimensions or whole):
+    if reduced and dimensions:
         sch.decompose_reduction(block, reduced[0])
     return steps
+
+
+def _arrange_across(sch: s_tir.Schedule, name: str, depth: int, lanes: int) -> None:
+    """Order and vectorize the loops of a block over neighbouring rows, the last loop that it keeps.
+
+    The sums of all of them stay in L1 while a few elements of each are added at a time: memory is then read
+    in stretches as long as there are neighbours.
+    """
+    block = sch.get_sblock(name)
+    kept, reduced = loops_by_kind(sch, block, depth)
+    if not kept:
+        # One row has no neighbours.
+        return
+    *others, neighbour = kept
+    vectors = []
+    if int(sch.get(neighbour).extent) % lanes == 0:
+        *vectors, neighbour = sch.split(neighbour, [None, lanes])
+    few = []
+    if reduced:
+        length = int(sch.get(reduced[-1]).extent)
+        at_once = next(a for a in range(_ADDED_AT_ONCE, 0, -1) if length % a == 0)
+        reduced[-1], *few = sch.split(reduced[-1], [None, at_once])
+        sch.unroll(few[0])
+    sch.reorder(*others, *reduced, *vectors, *few, neighbour)
+    sch.vectorize(neighbour)
+    if reduced:
+        sch.decompose_reduction(block, reduced[0])
