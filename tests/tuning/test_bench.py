@@ -12,6 +12,7 @@ from tunesmith.tuning.measuring.verdict import compare
 from tunesmith.tuning.measuring.verification import inputs_of, workload_tolerance
 
 CONV = {"n": 2, "h": 9, "w": 8, "ci": 4, "co": 6, "kh": 3, "kw": 2, "stride": 2, "padding": 1, "dilation": 1}
+CONV_BYTES = {key: extent for key, extent in CONV.items() if key != "dilation"} | {"zero": 5, "data_zero": 90}
 RELU, MATMUL = (OPERATORS[name].libraries for name in ("relu", "matmul"))
 WORKLOADS = [
     ts.workload("matmul", m=17, n=19, k=23),
@@ -63,13 +64,20 @@ WORKLOADS = [
         ts.workload("conv2d_transpose", n=2, h=4, w=5, ci=3, co=4, kh=3, kw=4, stride=2, padding=1, **more)
         for more in ({}, {"bias": 1, "relu": 1})
     ),
+    ts.workload("quantized_matmul", m=17, n=19, k=23),
+    ts.workload("quantized_linear", m=17, n=19, k=23, zero=7),
+    ts.workload("quantized_conv2d", **CONV_BYTES),
     *(ts.workload("global_avg_pool2d", n=2, h=9, w=8, c=5, layout=layout) for layout in ("NHWC", "NCHW")),
 ]
 
 
-def unavailable_in_numpy(workload):
-    """What is said where NumPy has no twin; it has no error function."""
-    if workload.name == "bias_gelu":
+def unavailable(library, workload):
+    """What is said where a library has no twin; NumPy has no error function."""
+    if workload.name in ("quantized_linear", "quantized_conv2d") and library == "torch":
+        return "does not say how torch computes it"
+    if library != "numpy":
+        return None
+    if workload.name == "bias_gelu" or workload.name.startswith("quantized"):
         return "does not say how numpy computes it"
     grouped = workload.name == "conv2d" and workload.shape["groups"] != 1
     return "numpy is not compared on this shape" if grouped else None
@@ -84,7 +92,7 @@ IMAGES = ("conv2d", "max_pool2d", "avg_pool2d", "global_avg_pool2d", "resize2d",
 def test_baselines_compute_the_operator(library, workload):
     pytest.importorskip(library)
     inputs = inputs_of(workload, 0)
-    missing = unavailable_in_numpy(workload) if library == "numpy" else None
+    missing = unavailable(library, workload)
     if missing:
         with pytest.raises(Unavailable, match=missing):
             variants(library, workload.libraries, workload.shape, inputs)
