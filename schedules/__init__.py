@@ -7,6 +7,7 @@ from typing import Any
 from ..machine.errors import unknown_name
 from .cpu.attention import ATTENTION
 from .cpu.conv2d import CONV2D
+from .cpu.few_rows import FEW_ROWS
 from .cpu.general import GENERAL
 from .cpu.matmul import MATMUL
 from .cpu.quantized import QUANTIZED
@@ -16,7 +17,17 @@ from .cpu.window import WINDOW
 from .rule import ScheduleRule
 
 # In order of preference: the first that applies is the default. The last applies to everything.
-RULES: tuple[ScheduleRule, ...] = (QUANTIZED, MATMUL, CONV2D, ATTENTION, WINDOW, ROWS, TRANSPOSE, GENERAL)
+RULES: tuple[ScheduleRule, ...] = (
+    QUANTIZED,
+    FEW_ROWS,
+    MATMUL,
+    CONV2D,
+    ATTENTION,
+    WINDOW,
+    ROWS,
+    TRANSPOSE,
+    GENERAL,
+)
 
 
 def schedule_rules() -> dict[str, ScheduleRule]:

@@ -1,0 +1,38 @@
+"""A few rows by a large matrix: where the rule applies, and that it is right."""
+
+import pytest
+import tunesmith as ts
+from tunesmith.machine.facts import facts
+from tunesmith.schedules import rules_for
+from tunesmith.schedules.cpu.few_rows import FEW_ROWS
+
+
+@pytest.fixture(scope="module")
+def depth(target):
+    """A sum as long as a weight of 256 columns needs to exceed the caches of all cores."""
+    machine = facts(target)
+    return machine.l2_bytes * machine.cores // (256 * 4) + 32
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_every_kind_of_point_is_right(rows, depth, target, assert_right):
+    workload = ts.workload("matmul", m=rows, n=256, k=depth)
+    assert rules_for(workload.func, target)[0] is FEW_ROWS
+    space = FEW_ROWS.space(workload.func, target)
+    for knobs in [space.default, *space.points[:: max(1, len(space) // 4)]]:
+        assert_right(workload, FEW_ROWS.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_other_types(dtype, depth, target, assert_right):
+    workload = ts.workload("matmul", dtype=dtype, m=2, n=256, k=4 * depth)
+    assert_right(workload, FEW_ROWS.scheduled(workload.func, target))
+
+
+def test_others_are_left_alone(depth, target):
+    small = ts.workload("matmul", m=1, n=256, k=64)
+    many = ts.workload("matmul", m=9, n=256, k=depth)
+    along_sum = ts.workload("matmul", m=1, n=256, k=depth, transpose="NT")
+    odd = ts.workload("matmul", m=1, n=255, k=depth)
+    for workload in (small, many, along_sum, odd, ts.workload("relu", m=8, n=8)):
+        assert FEW_ROWS.space(workload.func, target) is None, workload.label
