@@ -32,11 +32,13 @@ check: .venv/installed  ## style and types
 	@for init in __init__.py */__init__.py; do ln -s "$(CURDIR)/$${init%/__init__.py}" $(TYPED)/tunesmith/; done
 	MYPYPATH=$(TYPED) .venv/bin/mypy -p tunesmith | sed 's#^$(TYPED)/tunesmith/##'
 
-OPERATORS ?= matmul linear_relu conv2d relu add
-bench: .venv/installed-baselines  ## operators against NumPy, PyTorch and ONNX Runtime; make bench OPERATORS=matmul
-	@echo "==> bench: $(OPERATORS)"
+OPERATORS ?= all
+EXAMPLES ?= 2
+bench: .venv/installed-baselines  ## operators against NumPy, PyTorch and ONNX Runtime; make bench OPERATORS=conv2d EXAMPLES=50
+	@echo "==> bench: $(OPERATORS), the first $(EXAMPLES) shapes of each"
 	@for operator in $(OPERATORS); do \
-		.venv/bin/tunesmith bench $$operator --implementations default,numpy,torch,onnxruntime || exit; done
+		.venv/bin/tunesmith bench $$operator --examples $(EXAMPLES) --rounds 7 \
+			--implementations default,numpy,torch,onnxruntime || exit; done
 
 .venv/installed: pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "needs Python 3.10 to 3.13 with venv (Debian, Ubuntu: apt install python3-venv)" >&2; exit 2; }

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ..tuning.remote.tracker import Remote
 
 
+ALL = "all"
+
+
 def is_model(word: str) -> bool:
     """Tell a model's path from an operator's name."""
     return word.endswith(".onnx") or (".py" not in word and Path(word).is_file())
@@ -32,14 +35,23 @@ def one_workload(operator: str, shape: str, dtype: str | None) -> Workload:
     return found.workload(parse_shape(shape) if shape else {}, dtype or found.dtypes[0])
 
 
-def several_workloads(operator: str, shapes: Sequence[str], dtype: str | None) -> list[Workload]:
-    """Return a workload for each shape given; without one, for each of the operator's own examples."""
+def several_workloads(
+    operator: str, shapes: Sequence[str], dtype: str | None, most: int | None = None
+) -> list[Workload]:
+    """Return a workload for each shape given; without one, for the operator's own examples, or the first.
+
+    ``all`` is every operator that there is.
+    """
+    from ..kernels import OPERATORS
     from ..kernels import operator as operator_named
 
+    if operator == ALL:
+        require_only(f"{ALL} operators", shape=shapes, dtype=dtype)
+        return [w for name in OPERATORS for w in several_workloads(name, (), None, most)]
     if shapes:
         return [one_workload(operator, shape, dtype) for shape in shapes]
     found = operator_named(operator)
-    return [found.workload(example.shape, dtype or found.dtypes[0]) for example in found.examples]
+    return [found.workload(example.shape, dtype or found.dtypes[0]) for example in found.examples[:most]]
 
 
 def model_at(path: str, input_shapes: str | None) -> Model:

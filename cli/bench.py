@@ -45,6 +45,7 @@ _COLUMNS = [
     examples=[
         "bench matmul --shape m=512,n=512,k=512",
         "bench conv2d --implementations default,tuned,torch --db tunesmith.db",
+        "bench all --examples 2 --implementations default,numpy,torch,onnxruntime",
     ],
 )
 @click.argument("operator", metavar="OP")
@@ -67,6 +68,12 @@ _COLUMNS = [
     metavar="MS",
     help="Least duration of one turn in milliseconds; short kernels are called several times in it.",
 )
+@click.option(
+    "--examples",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Of the operator's own shapes the first N.  [default: all]",
+)
 @click.option("--cold-cache", is_flag=True, help="Empty the caches before each call, untimed.")
 @existing_database_option
 @target_option
@@ -78,6 +85,7 @@ def bench(
     implementations: str,
     rounds: int,
     min_repeat_ms: float,
+    examples: int | None,
     cold_cache: bool,
     database_path: str | None,
     target: str,
@@ -86,14 +94,15 @@ def bench(
     """Time an operator's schedules beside libraries and the machine's limit.
 
     Each implementation runs in a process of its own, in turns with the others, after a warm-up and after
-    its output was found right. Exit status 1 if one is wrong or a schedule crashes.
+    its output was found right. OP may be all: every operator that tunesmith brings. Exit status 1 if one is
+    wrong or a schedule crashes.
     """
     from ..tuning.benchmark.baselines import LIBRARIES
     from ..tuning.benchmark.bench import bench as compare
 
     names = list(dict.fromkeys(name.strip() for name in implementations.split(",") if name.strip()))
     compile_for = runnable_target(target)
-    workloads = several_workloads(operator, shapes, dtype)
+    workloads = several_workloads(operator, shapes, dtype, examples)
     database = existing_database(database_path) if TUNED in names or database_path else None
     if TUNED in names and database is None:
         raise InputError(f"tuned needs a database, and there is no {DEFAULT_DATABASE} here; give --db FILE")
@@ -103,7 +112,23 @@ def bench(
     rows = compare(workloads, names, database=database, target=compile_for, **timing)
     ratio = Column("ratio", f"time / {names[0]}", times)
     print_rows(rows, [*_COLUMNS[:-2], ratio, *_COLUMNS[-2:]], as_json)
+    _print_summary(rows, names[0])
     # A library that is not installed may be missing, a schedule may not: then it crashed.
     schedules = [name for name in names if name not in LIBRARIES]
     complete = sum(row["implementation"] in schedules for row in rows) == len(workloads) * len(schedules)
     return 0 if complete and all(row["verified"] for row in rows) else 1
+
+
+def _print_summary(rows: Sequence[dict[str, Any]], first: str) -> None:
+    """Say how the first implementation stands against the best library over all shapes."""
+    from ..tuning.benchmark.summary import against_best_library
+
+    found = against_best_library(rows)
+    if found is None or found.count < 2:
+        return
+    print_notice(
+        f"{first} against the best library of each of {found.count} shapes: {found.ratio:.2f} times as fast in "
+        f"geometric mean; slower on {len(found.slower)}"
+    )
+    for name, ratio, library in found.slower:
+        print_notice(f"  {name}: {ratio:.2f} of {library}'s speed")

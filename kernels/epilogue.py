@@ -11,10 +11,8 @@ from tvm import te
 from .arithmetic import result_dtype, rounded, rounded_to, sum_dtype
 
 
-def finished(
-    inputs: list[Any], y: Any, channel: int, bias: int, relu: int, residual: int = 0
-) -> list[Any]:
-    """Append what is asked for of bias over the axis ``channel``, residual and ReLU, and round: all tensors."""
+def finished(inputs: list[Any], y: Any, channel: int, bias: int, relu: int, residual: int = 0) -> list[Any]:
+    """Append bias over the axis ``channel``, residual and ReLU where asked for, and round: all tensors."""
     dtype = str(inputs[0].dtype)
     wide, result = sum_dtype(dtype), result_dtype(dtype)
     if bias:

@@ -34,7 +34,7 @@ def _gelu_tanh(v: Any, tanh: Callable[[Any], Any]) -> Any:
 
 _ACTIVATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[np.ndarray], Any], int]] = {
     "none": (lambda v: v, lambda v: v, 0),
-    "relu": (lambda v: te.max(v, tvm.tirx.const(0, v.ty.dtype)), lambda v: np.maximum(v, 0), 1),
+    "relu": (lambda v: te.max(v, 0), lambda v: np.maximum(v, 0), 1),
     "gelu": (
         lambda v: 0.5 * v * (1 + te.erf(v * sqrt(0.5))),
         lambda v: 0.5 * v * (1 + erf(v * sqrt(0.5))),
@@ -124,7 +124,9 @@ def _torch(
     return call
 
 
-def _onnx(node: Any, x: str, weight: str, *more: str, activation: str, bias: int, residual: int, **_: int) -> Any:
+def _onnx(
+    node: Any, x: str, weight: str, *more: str, activation: str, bias: int, residual: int, **_: int
+) -> Any:
     nodes = [node("Gemm", [x, weight, *more[:bias]], ["v"], transB=1)]
     act = {
         "none": [node("Identity", ["v"], ["a"])],
@@ -153,14 +155,12 @@ LINEAR = Operator(
     dtypes=("float32", "float64", "float16", "bfloat16"),
     libraries=Libraries(_numpy, _torch, _onnx, weights=(1,)),
     examples=(
-        Example(
-            {"m": 128, "n": 3072, "k": 768, "activation": "gelu"}, "BERT-base, 128 tokens: feed-forward, first"
-        ),
+        Example({"m": 128, "n": 3072, "k": 768, "activation": "gelu"}, "BERT-base, 128 tokens: feed-forward"),
         Example(
             {"m": 128, "n": 768, "k": 3072, "residual": 1}, "BERT-base, 128 tokens: feed-forward, second"
         ),
         Example(
-            {"m": 256, "n": 3072, "k": 768, "activation": "gelu_tanh"}, "GPT-2, 256 tokens: feed-forward, first"
+            {"m": 256, "n": 3072, "k": 768, "activation": "gelu_tanh"}, "GPT-2, 256 tokens: feed-forward"
         ),
         Example(
             {"m": 16, "n": 11008, "k": 4096, "activation": "silu", "bias": 0}, "Llama 7B, 16 tokens: gate"

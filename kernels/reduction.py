@@ -90,7 +90,7 @@ def define_max(axes: str, dtype: str, **extents: int) -> list[Any]:
 def define_argmax(axes: str, dtype: str, **extents: int) -> list[Any]:
     """Return the TE tensors x and y: a maximum, then the least position of an element equal to it.
 
-    Two reductions of one value each: one of pairs would be a chain of comparisons that no vectors take part in.
+    Two reductions of one value each: one of pairs is a chain of comparisons that TVM cannot take apart.
     """
     x, length = _placeholder(extents, dtype), extents[axes]
     largest = _reduced(x, axes, lambda at, over: te.max(x[tuple(at)], axis=over), "largest")

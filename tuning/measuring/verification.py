@@ -54,9 +54,7 @@ def inputs_for(
     """
     rng = np.random.default_rng(seed)
     sum_bits = 0 if output_dtype is None else 8 * np.dtype(output_dtype).itemsize
-    return [
-        _draw(rng, arg, sum_bits, index_limits.get(arg.name), ranges.get(arg.name)) for arg in args
-    ]
+    return [_draw(rng, arg, sum_bits, index_limits.get(arg.name), ranges.get(arg.name)) for arg in args]
 
 
 def inputs_of(workload: Workload, seed: int) -> list[np.ndarray]:
