@@ -127,8 +127,8 @@ def _print_summary(rows: Sequence[dict[str, Any]], first: str) -> None:
     if found is None or found.count < 2:
         return
     print_notice(
-        f"{first} against the best library of each of {found.count} shapes: {found.ratio:.2f} times as fast in "
-        f"geometric mean; slower on {len(found.slower)}"
+        f"{first} against the best library of each of {found.count} shapes: {found.ratio:.2f} times as fast "
+        f"in geometric mean; slower on {len(found.slower)}"
     )
     for name, ratio, library in found.slower:
         print_notice(f"  {name}: {ratio:.2f} of {library}'s speed")

@@ -19,7 +19,6 @@ from math import pi, sqrt
 from typing import Any
 
 import numpy as np
-import tvm
 from scipy.special import erf, expit
 from tvm import te
 
