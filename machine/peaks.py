@@ -25,11 +25,11 @@ from tvm.target import codegen
 from . import peak_kernels
 from .arrays import aligned_empty, as_tensor
 from .cache import cache_folder
-from .facts import Facts, facts, machine_fingerprint
+from .facts import Facts, facts, has_feature, machine_fingerprint
 from .target import host_target
 
 # The method's version: peaks measured another way are not read back.
-_METHOD = 1
+_METHOD = 2
 
 _ACCUMULATORS = (12, 24)
 """Independent vectors tried: latency times units needs 8 to 10; AVX-512 has room for 24, others for 12."""
@@ -49,6 +49,9 @@ _FAST_PERCENTILE = 20
 
 _INTEGER_DTYPE = "int8"
 _WIDENED_DTYPE = "float32"
+_BYTE_DTYPE = "uint8"
+_PRODUCTS_OF_BYTES = 4
+"""Products of bytes that AVX-512 VNNI sums in a lane of int32."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ class Peaks:
     gflops : mapping of str to float
         For each dtype, 10^9 operations a second of multiply-adds held in registers; one is two operations.
         float16 and bfloat16 operands may be widened once and summed in float32, so theirs is at least
-        float32's. int8 is multiplied and added in int32.
+        float32's. int8 is multiplied and added in int32; uint8 too, or with int8 by AVX-512 VNNI where the
+        CPU has it.
     memory_gbps : float
         10^9 bytes a second from memory: the better of reading, and of copying with both directions counted.
     l1_gbps, l2_gbps, l3_gbps : float
@@ -153,6 +157,7 @@ def _measure() -> Peaks:
         # TVM computes bfloat16 in float32 on every CPU.
         "bfloat16": widened,
         "int8": _multiply_add_peak(here, threads, "int32"),
+        "uint8": _multiply_add_peak(here, threads, _multiplied_dtype("uint8")),
     }
     l1, l2, l3 = (
         _read_bandwidth(here, threads, size // 2)
@@ -178,7 +183,9 @@ def multiply_add_call(dtype: str) -> tuple[Callable[[], Any], int]:
 
 
 def _multiplied_dtype(dtype: str) -> str:
-    """Return the type that values of a dtype are multiplied and added in."""
+    """Return the type that values of a dtype are multiplied and added in; uint8 where bytes are."""
+    if dtype == _BYTE_DTYPE and has_feature(host_target(), "avx512vnni"):
+        return dtype
     if dtype.startswith(("int", "uint", "bool")):
         return "int32"
     return dtype if dtype == "float64" or (dtype == "float16" and _has_float16()) else _WIDENED_DTYPE
@@ -193,13 +200,27 @@ def _multiply_add_peak(here: Facts, threads: int, dtype: str) -> float:
 def _multiply_add_calls(here: Facts, threads: int, dtype: str) -> list[tuple[Callable[[], Any], int]]:
     room = here.vector_registers - 2  # x and y take one each
     counts = [count for count in _ACCUMULATORS if count <= room]
+    if dtype == _BYTE_DTYPE:
+        return [_dot_products(threads, count, here.lanes("int32")) for count in counts]
     return [_multiply_adds(threads, count, here.lanes(dtype), dtype) for count in counts]
 
 
-def _multiply_adds(threads: int, accumulators: int, lanes: int, dtype: str) -> tuple[Callable[[], Any], int]:
+def _dot_products(threads: int, accumulators: int, lanes: int) -> tuple[Callable[[], Any], int]:
+    """Return a call with this many accumulators of byte products, and its operations."""
+    call, sums = _multiply_adds(threads, accumulators, lanes, "int32", peak_kernels.dot_products)
+    return call, sums * _PRODUCTS_OF_BYTES
+
+
+def _multiply_adds(
+    threads: int,
+    accumulators: int,
+    lanes: int,
+    dtype: str,
+    kernel: Callable[..., Any] = peak_kernels.multiply_add,
+) -> tuple[Callable[[], Any], int]:
     """Return a call with this many accumulators, and its operations."""
     rounds = _MULTIPLY_ADDS // accumulators
-    call = _compiled(peak_kernels.multiply_add(threads, accumulators, lanes, dtype, rounds))
+    call = _compiled(kernel(threads, accumulators, lanes, dtype, rounds))
     start = np.linspace(1, 2, accumulators * lanes).reshape(accumulators, lanes).astype(dtype)
     # A value near 1 keeps the sums finite and normal; integers wrap around.
     factors = np.array([[0.999], [0.001]] if np.dtype(dtype).kind == "f" else [[3], [1]])

@@ -8,7 +8,7 @@ import pytest
 import tvm
 from tunesmith.machine import peak_kernels, peaks
 from tunesmith.machine.arrays import aligned_copy, aligned_empty, as_tensor
-from tunesmith.machine.facts import facts
+from tunesmith.machine.facts import facts, has_feature
 from tunesmith.machine.peaks import Peaks, measured_peaks, roofline_seconds
 from tunesmith.machine.target import host_target
 
@@ -45,6 +45,24 @@ def test_every_multiply_add_is_done_in_registers(accumulators, dtype):
         assert not any("(" in operands for _, operands in multiply_adds), "an operand lies in memory"
 
 
+@pytest.mark.skipif(not has_feature(host_target(), "avx512vnni"), reason="this CPU has no AVX-512 VNNI")
+def test_dot_products_sum_every_byte():
+    accumulators, lanes, rounds = 3, 16, 5
+    start = np.arange(accumulators * lanes, dtype="int32").reshape(accumulators, lanes)
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (lanes, 4), "uint8"), rng.integers(-128, 128, (lanes, 4), "int8")
+    factors = np.stack([x.view("int32")[:, 0], y.view("int32")[:, 0]])
+    result = aligned_empty((2, accumulators, lanes), "int32")
+    executable = built(peak_kernels.dot_products(2, accumulators, lanes, "int32", rounds))
+    executable["main"](*map(as_tensor, map(aligned_copy, (start, factors))), as_tensor(result))
+    want = start + rounds * (x.astype("int32") * y).sum(axis=1)
+    np.testing.assert_array_equal(result, np.broadcast_to(want, result.shape))
+    found = re.findall(r"^\s+vpdpbusd\s(.*)$", executable.mod.inspect_source("asm"), re.MULTILINE)
+    assert found
+    assert len(found) % accumulators == 0
+    assert not any("(" in operands for operands in found), "an operand lies in memory"
+
+
 def test_reading_reads_everything_every_time():
     threads, accumulators, lanes, steps, rounds = 2, 3, 8, 5, 4
     source = aligned_copy(np.arange(threads * steps * accumulators * lanes, dtype="float32"))
@@ -65,7 +83,7 @@ def test_copying_copies_everything():
 
 def test_this_machine_has_peaks():
     found = measured_peaks()
-    assert set(found.gflops) == {"float32", "float64", "float16", "bfloat16", "int8"}
+    assert set(found.gflops) == {"float32", "float64", "float16", "bfloat16", "int8", "uint8"}
     rates = [*found.gflops.values(), found.memory_gbps, found.l1_gbps, found.l2_gbps, found.l3_gbps]
     assert all(np.isfinite(rate) and rate > 0 for rate in rates)
     assert found.gflops["float16"] >= found.gflops["float32"]

@@ -76,7 +76,8 @@ def _draw(
     if dtype == np.bool_:
         return rng.integers(0, 2, arg.shape).astype(np.bool_)
     if dtype.kind not in "iu":
-        return rng.uniform(*(bounds or (-1, 1)), arg.shape).astype(dtype)
+        low, high = bounds or (-1.0, 1.0)
+        return rng.uniform(low, high, arg.shape).astype(dtype)
     if bounds is not None:
         return rng.integers(int(bounds[0]), int(bounds[1]), arg.shape, dtype=dtype)
     if 4 * 8 * dtype.itemsize <= sum_bits:
