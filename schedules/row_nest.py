@@ -104,7 +104,9 @@ def find_rows(func: Any) -> RowNest | None:
         length=max(_reduced_elements(sch, name) for name in reductions),
         dtype=str(sch.get(sch.get_sblock(reductions[0])).writes[-1].source.dtype),
         output_dtype=str(sch.get(sch.get_sblock(output)).writes[0].source.dtype),
-        is_one_reduction=len(reductions) == 1 and (output in reductions or len(rows) == len(extents)),
+        is_one_reduction=len(reductions) == 1
+        and len(sch.get(sch.get_sblock(reductions[0])).writes) == 1
+        and (output in reductions or len(rows) == len(extents)),
     )
 
 

@@ -30,6 +30,9 @@ IMPORT_LLVM = "pragma_import_llvm"
 _NAME = "tunesmith_stream_{lanes}_{dtype}"
 _NAMED = re.compile(_NAME.format(lanes=r"(2|4|8|16|32|64)", dtype="(float32|float64|int32|int8|uint8)"))
 
+# A smaller output may still be in the cache when it is read.
+_PART_OF_CACHE = 4
+
 _LLVM_TYPES = {"float32": "float", "float64": "double", "int32": "i32", "int8": "i8", "uint8": "i8"}
 
 _FUNCTION = """
@@ -42,15 +45,16 @@ define void @{name}(ptr %place, <{lanes} x {type}> %vector) alwaysinline {{
 
 
 def exceeds_caches(func: Any, target: Any) -> int:
-    """Return 1 where a PrimFunc's arguments are more than the last cache holds, and 0 otherwise."""
-    sizes = [getattr(parameter, "shape", None) for parameter in func.params]
-    if any(size is None or not all(hasattr(e, "value") for e in size) for size in sizes):
-        return 0
-    moved = sum(
-        prod(int(e) for e in size) * int(tvm.DataType(str(parameter.dtype)).bits) // 8
-        for size, parameter in zip(sizes, func.params, strict=True)
-    )
-    return int(moved > facts(target).l3_bytes)
+    """Return 1 where arguments are more than the last cache holds and the output a good part of it, else 0."""
+    sizes = []
+    for parameter in func.params:
+        extents = getattr(parameter, "shape", None)
+        if extents is None or not all(hasattr(extent, "value") for extent in extents):
+            return 0
+        elements: int = prod(int(extent) for extent in extents)
+        sizes.append(elements * int(tvm.DataType(str(parameter.dtype)).bits) // 8)
+    last = facts(target).l3_bytes
+    return int(sum(sizes) > last and sizes[-1] > last // _PART_OF_CACHE)
 
 
 def streams(dtype: str) -> bool:

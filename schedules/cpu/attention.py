@@ -275,13 +275,13 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
     blocks = sorted({*(b for b in _BLOCKS if b <= nest.m), min(nest.m, _BLOCKS[0])})
     least = min(nest.m, _TILE_ROWS)
     block = max((b for b in blocks if least < b <= most and nest.m % b == 0), default=least)
-    mr = max(r for r in rows if r <= _TILE_ROWS and block % r == 0)
     nr, nc = (max(w for w in widths[extent] if w <= 2 * lanes) for extent in (nest.n, nest.columns))
     registers = machine.vector_registers
 
     def fits(width: int, height: int) -> bool:
         return (height + 1) * (width // lanes) < registers
 
+    mr = max(r for r in rows if r <= _TILE_ROWS and block % r == 0 and fits(max(nr, nc), r))
     return KnobSpace(
         knobs=(
             Knob("lanes", (lanes,), "elements in a vector"),

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import tunesmith as ts
+from tunesmith.kernels import OPERATORS
 import tvm
 from tunesmith.kernels.operator import ArgSpec, as_prim_func
 from tvm import te
@@ -16,8 +17,8 @@ CONV = {"n": 1, "h": 5, "w": 5, "ci": 4, "co": 6, "kh": 3, "kw": 3}
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("matmull", {}, "unknown operator 'matmull'; did you mean matmul?"),
-        ("xyz", {}, "unknown operator 'xyz'; there are: add, conv2d, linear_relu, matmul, relu"),
+        ("matmull", {}, "unknown operator 'matmull'; did you mean matmul or batch_matmul or quantized_matmul?"),
+        ("xyz", {}, f"unknown operator 'xyz'; there are: {', '.join(sorted(OPERATORS))}"),
         ("matmul", {"m": 1, "n": 1}, "matmul needs m, n, k: missing k"),
         ("matmul", {"m": 1}, "matmul needs m, n, k: missing n, k"),
         ("matmul", {"m": 1, "n": 1, "k": 1, "kk": 1}, "unknown dimension of matmul 'kk'; did you mean k?"),
@@ -57,7 +58,7 @@ def test_a_shape_is_completed_with_defaults():
     workload = ts.workload("conv2d", **CONV, bias=True)
     assert workload.label == (
         "conv2d n=1,h=5,w=5,ci=4,co=6,kh=3,kw=3,"
-        "stride=1,padding=0,dilation=1,groups=1,layout=NHWC,bias=1,relu=0"
+        "stride=1,padding=0,dilation=1,groups=1,layout=NHWC,bias=1,residual=0,relu=0"
     )
 
 

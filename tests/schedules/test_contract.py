@@ -171,7 +171,7 @@ def shapes(draw, op):
 )
 def test_any_shape_is_right_at_any_point(op, target, assert_right):
     @settings(
-        max_examples=max(6, settings.default.max_examples // 2), suppress_health_check=list(HealthCheck)
+        max_examples=max(4, settings.default.max_examples // 4), suppress_health_check=list(HealthCheck)
     )
     @given(st.data())
     def right(data):

@@ -28,7 +28,7 @@ def test_every_kind_of_point_is_right(name, target, assert_right):
     workload = of(SHAPES[name])
     assert rules_for(workload.func, target)[0] is ATTENTION
     space = ATTENTION.space(workload.func, target)
-    for knobs in [space.default, *space.points[:: max(1, len(space) // 6)]]:
+    for knobs in [space.default, *space.points[:: max(1, len(space) // 3)]]:
         assert_right(workload, ATTENTION.scheduled(workload.func, target, knobs))
 
 

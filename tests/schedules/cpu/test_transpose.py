@@ -24,10 +24,10 @@ def of(shape, dtype="float32"):
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_every_point_is_right(name, dtype, target, assert_right):
+def test_every_kind_of_point_is_right(name, dtype, target, assert_right):
     workload = of(SHAPES[name], dtype)
     space = TRANSPOSE.space(workload.func, target)
-    for knobs in space.points:
+    for knobs in [space.default, *space.points[:: max(1, len(space) // 6)]]:
         assert_right(workload, TRANSPOSE.scheduled(workload.func, target, knobs))
 
 

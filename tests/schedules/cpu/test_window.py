@@ -32,7 +32,7 @@ def test_it_is_found_and_every_kind_of_tile_is_right(name, target, assert_right)
     workload = WORKLOADS[name]
     assert rules_for(workload.func, target)[0] is WINDOW
     space = WINDOW.space(workload.func, target)
-    points = [space.default, *space.points[:: max(1, len(space) // 6)]]
+    points = [space.default, *space.points[:: max(1, len(space) // 3)]]
     for knobs in points:
         assert_right(workload, WINDOW.scheduled(workload.func, target, knobs))
 
