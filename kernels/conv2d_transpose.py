@@ -60,15 +60,28 @@ def define(dtype: str, **s: int) -> list[Any]:
     x = _filled(data, (0, *before, 0), (0, *after, 0), "pad")
     w = _filled(weight, (0, 0, 0, 0), (*missing, 0, 0), "weight_pad")
     i, j = (te.reduce_axis((0, t), name=name) for name, t in zip("ij", taps, strict=True))
-    c = te.reduce_axis((0, s["ci"]), name="c")
+    c, co = te.reduce_axis((0, s["ci"]), name="c"), s["co"]
 
-    def at(n: Any, p: Any, q: Any, o: Any) -> Any:
-        (row, top), (column, left) = (_met(place + padding, stride) for place in (p, q))
+    def tap(i: Any, j: Any, c: Any, m: Any) -> Any:
+        phase = m // co
+        return w[phase // stride + stride * i, phase % stride + stride * j, c, m % co]
+
+    # Outputs that lie stride apart meet the same taps: one convolution computes all phases, as its channels.
+    phases = stride * stride * co
+    by_phase = te.compute((*taps, s["ci"], phases), tap, name="weight_by_phase")
+    places = [(p - 1 + padding) // stride + 1 for p in _outputs(s)]
+
+    def at(n: Any, row: Any, column: Any, m: Any) -> Any:
         pixel = x[n, row + before[0] - i, column + before[1] - j, c]
-        factor = w[top + stride * i, left + stride * j, c, o]
-        return te.sum(pixel.astype(wide) * factor.astype(wide), axis=[i, j, c])
+        return te.sum(pixel.astype(wide) * by_phase[i, j, c, m].astype(wide), axis=[i, j, c])
 
-    y = te.compute((s["n"], *_outputs(s), s["co"]), at, name="conv2d_transpose")
+    z = te.compute((s["n"], *places, phases), at, name="phases")
+
+    def placed(n: Any, p: Any, q: Any, o: Any) -> Any:
+        (row, top), (column, left) = (_met(place + padding, stride) for place in (p, q))
+        return z[n, row, column, (top * stride + left) * co + o]
+
+    y = te.compute((s["n"], *_outputs(s), co), placed, name="conv2d_transpose")
     return finished([data, weight], y, 3, s["bias"], s["relu"])
 
 

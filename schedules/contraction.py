@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 from math import ceil, prod
 from typing import Any
 
@@ -71,6 +72,8 @@ class Contraction:
         The one of them that must stay a copy because it pads the data.
     epilogue : tuple of str
         Blocks that work on the output element by element, in order.
+    rest : tuple of str
+        Blocks after these that rearrange the output, in order.
     constant_weight : bool
         True where the caller promises that the weight does not change between calls.
     """
@@ -96,6 +99,7 @@ class Contraction:
     prologue: tuple[str, ...]
     staged: str | None
     epilogue: tuple[str, ...]
+    rest: tuple[str, ...]
     constant_weight: bool
 
     @property
@@ -171,7 +175,7 @@ def find_contraction(func: Any) -> Contraction | None:
     around = _blocks_around(sch, names, sums[0], operands[data].source)
     if around is None:
         return None
-    prologue, staged, epilogue = around
+    prologue, staged, epilogue, rest = around
     return Contraction(
         block=sums[0],
         data=_read_index(block, operands[data]),
@@ -194,22 +198,25 @@ def find_contraction(func: Any) -> Contraction | None:
         prologue=prologue,
         staged=staged,
         epilogue=epilogue,
+        rest=rest,
         constant_weight=_is_layout_free(func, operands[weight].source),
     )
 
 
 def _blocks_around(
     sch: s_tir.Schedule, names: list[str], block: str, data: Any
-) -> tuple[tuple[str, ...], str | None, tuple[str, ...]] | None:
-    """Return the blocks before, the one of them that pads the data, and those after; None if they misfit."""
+) -> tuple[tuple[str, ...], str | None, tuple[str, ...], tuple[str, ...]] | None:
+    """Return the blocks before, the one of them that pads the data, those after of its shape, and others.
+
+    None where something else than the data is padded.
+    """
     at = names.index(block)
-    prologue, epilogue = tuple(names[:at]), tuple(names[at + 1 :])
+    prologue, after = tuple(names[:at]), tuple(names[at + 1 :])
+    epilogue = tuple(takewhile(lambda name: same_shape(sch, block, name), after))
     padding = [name for name in prologue if has_condition(sch, name)]
     if len(padding) > 1 or (padding and written_buffer(sch, padding[0]) != data.name):
         return None
-    if epilogue and not same_shape(sch, block, epilogue[-1]):
-        return None
-    return prologue, padding[0] if padding else None, epilogue
+    return prologue, padding[0] if padding else None, epilogue, after[len(epilogue) :]
 
 
 def product_operands(block: Any) -> tuple[TensorLoad, TensorLoad] | None:

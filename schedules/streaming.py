@@ -45,7 +45,7 @@ define void @{name}(ptr %place, <{lanes} x {type}> %vector) alwaysinline {{
 
 
 def exceeds_caches(func: Any, target: Any) -> int:
-    """Return 1 where arguments are more than the last cache holds and the output a good part of it, else 0."""
+    """Return 1 where arguments exceed the last cache and the output is a good part of it, else 0."""
     sizes = []
     for parameter in func.params:
         extents = getattr(parameter, "shape", None)

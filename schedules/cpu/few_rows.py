@@ -118,7 +118,9 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
 
 
 def _fits(nest: Contraction) -> bool:
-    plain = nest.plain and not nest.batch and nest.staged is None and len(nest.reductions) == 1
+    plain = (
+        nest.plain and not nest.batch and not nest.rest and nest.staged is None and len(nest.reductions) == 1
+    )
     along = nest.weight_axes[-1] == nest.column and nest.output_column == nest.output_rank - 1
     return plain and along and prod(nest.extents[i] for i in nest.rows) <= _MOST_ROWS
 

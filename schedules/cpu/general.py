@@ -34,6 +34,7 @@ from ..analysis import (
     has_condition,
     is_elementwise_after,
     is_reduction,
+    loops_by_kind,
     output_blocks,
     static_extents,
     uses_calls,
@@ -114,9 +115,15 @@ def _inline_elementwise(sch: s_tir.Schedule) -> None:
             continue
         readers = sch.get_consumers(sch.get_sblock(name))
         reduced = [r for r in readers if is_reduction(sch, str(sch.get(r).name_hint))]
-        dear = uses_calls(sch, name) and len(readers) > 1
+        dear = uses_calls(sch, name) and (len(readers) > 1 or _is_smaller(sch, name, readers))
         if not dear and not (reduced and has_condition(sch, name)):
             _attempt(sch.compute_inline, sch.get_sblock(name))
+
+
+def _is_smaller(sch: s_tir.Schedule, name: str, readers: list[Any]) -> bool:
+    """Tell whether some reader computes more elements: the block's would be computed several times."""
+    size = prod(static_extents(sch, name) or (0,))
+    return any(prod(static_extents(sch, str(sch.get(r).name_hint)) or (0,)) > size for r in readers)
 
 
 def _is_simple(sch: s_tir.Schedule, name: str) -> bool:
@@ -169,6 +176,8 @@ def _schedule_reduction(sch: s_tir.Schedule, name: str, lanes: int, parallel: in
     if contiguous_reduction(sch, name):
         if lanes > 1 and extents[sums[-1]] % lanes == 0 and extents[sums[-1]] > lanes:
             _partial_sums(sch, name, [loops[i] for i in spatial], loops[sums[-1]], lanes, work, parallel)
+        elif lanes > 1 and len(sums) == 1 and extents[sums[0]] > 4 * lanes and _is_single(sch, name):
+            _partial_sums_apart(sch, name, loops[sums[0]], 4 * lanes, work, parallel)
         else:
             sch.reorder(*(loops[i] for i in spatial + sums))
             _spread(sch, [loops[i] for i in spatial], work, parallel)
@@ -201,6 +210,30 @@ def _partial_sums(
         sch.reorder(*sums, lane_loop)
         _attempt(sch.vectorize, lane_loop)
         _attempt(sch.decompose_reduction, partial, sums[0])
+
+
+def _is_single(sch: s_tir.Schedule, name: str) -> bool:
+    """Tell whether a reduction keeps one value: TVM factors no other."""
+    return len(sch.get(sch.get_sblock(name)).writes) == 1
+
+
+def _partial_sums_apart(
+    sch: s_tir.Schedule, name: str, contiguous: Any, width: int, work: int, parallel: int
+) -> None:
+    """Sum ``width`` interleaved parts of rows that they do not divide, in loops of their own.
+
+    Where TVM moves these into the loops of the sums, it loses the condition of the last, incomplete part.
+    """
+    steps, lane = sch.split(contiguous, [None, width])
+    sch.annotate(steps, "pragma_loop_partition_hint", 1)
+    partial = sch.rfactor(lane, len(sch.get(sch.get_sblock(name)).writes[0].source.shape))
+    rows, (step, *_) = loops_by_kind(sch, partial, 0)
+    *rows, lane = rows
+    sch.reorder(*rows, step, lane)
+    sch.vectorize(lane)
+    if rows:
+        _spread(sch, rows, work, parallel)
+    _attempt(sch.decompose_reduction, partial, step)
 
 
 def _place_reader(sch: s_tir.Schedule, name: str, at: Any) -> None:

@@ -116,6 +116,9 @@ def register_tile(
         sch.parallel(sch.fuse(*shared) if len(shared) > 1 else column_block)
     if panels is not None and pack == PACK_FIRST:
         _copy_panels(sch, nest, panels, lanes, whole, products, parallel=True)
+    if nest.rest:
+        arrange = parallel_copy if nest.sums >= LEAST_PARALLEL_SUMS else vectorize_last
+        arrange(sch, sch.get_sblock(nest.rest[-1]), lanes)
     start = sch.decompose_reduction(block, sums)
     if products > 1:
         use_dot_products(sch, start, block)
@@ -159,7 +162,7 @@ def _tile_loops(
 def _inline_around(sch: s_tir.Schedule, nest: Contraction) -> Any | None:
     """Inline what comes before and after; return the block that writes the result, if it is another."""
     inline_blocks(sch, [name for name in nest.prologue if name != nest.staged])
-    inline_blocks(sch, nest.epilogue[:-1])
+    inline_blocks(sch, [*nest.epilogue[:-1], *nest.rest[:-1]])
     return sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else None
 
 

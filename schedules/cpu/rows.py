@@ -116,11 +116,14 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     machine = facts(target)
     widest = machine.lanes(nest.dtype)
-    if nest.contiguous and nest.length > widest and best_width(nest.length, widest, _VECTORS) == 1:
+    width = best_width(nest.length, widest, _VECTORS)
+    if nest.contiguous and width < widest // 2 and nest.length > _VECTORS * widest:
         return None
     blocks = tuple(b for b in _BLOCKS if nest.row_extent % b == 0) if nest.contiguous else (1,)
     in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * machine.vector_bits // 8 // widest)
     block = max((b for b in blocks if b <= max(1, in_l1)), default=1)
+    # A reduction alone only reads: one row after the other, as memory is fastest.
+    block = 1 if nest.is_one_reduction else block
     parts = _default_parts(nest, widest, machine.cores)
     vectors = _default_vectors(nest, widest, 1 if parts > 1 else _TILES_A_CORE * machine.cores)
     return KnobSpace(
