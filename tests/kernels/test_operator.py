@@ -17,7 +17,7 @@ CONV = {"n": 1, "h": 5, "w": 5, "ci": 4, "co": 6, "kh": 3, "kw": 3}
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("relux", {}, "unknown operator 'relux'; did you mean relu?"),
+        ("attenton", {}, "unknown operator 'attenton'; did you mean attention?"),
         ("xyz", {}, f"unknown operator 'xyz'; there are: {', '.join(sorted(OPERATORS))}"),
         ("matmul", {"m": 1, "n": 1}, "matmul needs m, n, k: missing k"),
         ("matmul", {"m": 1}, "matmul needs m, n, k: missing n, k"),
