@@ -58,7 +58,8 @@ CASES = [
     for op in OPERATORS.values()
     for size in (SIZES if op.name in TILED else odd_shapes(op))
     for dtype in op.dtypes
-    if dtype == op.dtypes[0] or size in ("above", "odd0")
+    # Other types are drawn below.
+    if dtype == op.dtypes[0] or size == "above" or (size == "odd0" and dtype == op.dtypes[-1])
 ]
 
 
@@ -171,7 +172,7 @@ def shapes(draw, op):
 )
 def test_any_shape_is_right_at_any_point(op, target, assert_right):
     @settings(
-        max_examples=max(4, settings.default.max_examples // 4), suppress_health_check=list(HealthCheck)
+        max_examples=max(3, settings.default.max_examples // 5), suppress_health_check=list(HealthCheck)
     )
     @given(st.data())
     def right(data):

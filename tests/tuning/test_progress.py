@@ -92,7 +92,7 @@ STORY = [
 
 def test_lines_of_trials_are_aligned_under_their_heading():
     lines = shown(ProgressLines, [started(), ended(1), ended(2, status=Status.CRASHED)]).splitlines()
-    assert lines[0].startswith("tuning matmul m=8,n=16,k=4 float32: space matmul, 20 points")
+    assert lines[0].startswith("tuning matmul m=8,n=16,k=4,transpose=NN float32: space matmul, 20 points")
     heading, first, second = lines[1:]
     assert heading.split() == ["trial", "status", "time", "GFLOP/s", "roofline", "best", "elapsed", "ETA"]
     assert len(heading) == len(first) == len(second)

@@ -18,7 +18,7 @@ def test_a_long_run_is_watched_and_leaves_nothing():
     assert row.records == row.trials == 3 and row.stopped_by == "trials" and row.met
     assert 0 < row.rss_start_bytes <= row.rss_max_bytes and row.rss_end_bytes > 0
     assert row.worker_max_bytes > 50 << 20
-    assert said == ["matmul m=64,n=64,k=64: 3 trials of random in the space matmul"]
+    assert said == ["matmul m=64,n=64,k=64,transpose=NN: 3 trials of random in the space matmul"]
     assert set(Path(tempfile.gettempdir()).glob(f"tunesmith-{os.getpid()}-*")) == before
 
 

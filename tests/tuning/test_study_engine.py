@@ -16,7 +16,7 @@ from tunesmith.tuning.study.turns import measured_in_turns
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
-SMALL = {"m": 64, "n": 64, "k": 64}
+SMALL = {"m": 64, "n": 64, "k": 64, "transpose": "NN"}
 
 
 def test_a_program_that_fails_says_why():

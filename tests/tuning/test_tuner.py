@@ -239,7 +239,7 @@ def test_sketch_space_is_searched_and_measured_against_the_default(small, tmp_pa
         ({"space": "matmull"}, "unknown space 'matmull'; did you mean matmul"),
         (
             {"space": "conv2d"},
-            "the space 'conv2d' does not apply to matmul m=64,n=64,k=64; those that do: matmul",
+            "the space 'conv2d' does not apply to matmul m=64,n=64,k=64,transpose=NN; those that do: matmul",
         ),
         ({"strategy": "xbg"}, "unknown strategy 'xbg'; did you mean xgb"),
         ({"strategy": "evolutionary"}, "'evolutionary' cannot search the space 'matmul'"),
