@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from tvm import s_tir
@@ -113,6 +114,23 @@ def index_variables(indices: Any) -> set[Any]:
     for index in indices:
         structural_walk(index, [(Var, found.add)])
     return found
+
+
+def is_read_by_more(sch: s_tir.Schedule, name: str) -> bool:
+    """Tell whether some reader computes more elements: the block's would be computed several times."""
+
+    def iterations(block: Any) -> int:
+        return prod(static_extents(sch, str(sch.get(block).name_hint)) or (0,))
+
+    block = sch.get_sblock(name)
+    return any(iterations(reader) > iterations(block) for reader in sch.get_consumers(block))
+
+
+def loops_inside(sch: s_tir.Schedule, block: Any, outside: Any) -> list[Any]:
+    """Return a block's loops inside one of them, from the outermost."""
+    loops = sch.get_loops(block)
+    at = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(outside)))
+    return list(loops[at + 1 :])
 
 
 def same_shape(sch: s_tir.Schedule, first: str, last: str) -> bool:

@@ -36,6 +36,20 @@ def reduce_in_lanes(sch: s_tir.Schedule, name: str, lanes: int, vectors: int) ->
     return found
 
 
+def arrange_parts(sch: s_tir.Schedule, name: str, dimensions: int, depth: int) -> None:
+    """Order the loops of partial results inside ``depth`` others: rows, what is left of the sum, the parts.
+
+    ``dimensions``: as many of its first loops count parts, which become one vector.
+    """
+    block = sch.get_sblock(name)
+    kept, reduced = loops_by_kind(sch, block, depth)
+    parts, rows = kept[:dimensions], kept[dimensions:]
+    sch.reorder(*rows, *reduced, *parts)
+    sch.vectorize(sch.fuse(*parts))
+    if reduced:
+        sch.decompose_reduction(block, reduced[0])
+
+
 def best_width(length: int, lanes: int, vectors: int) -> int:
     """Return how many interleaved parts of a row to reduce: a divisor of its length.
 

@@ -8,11 +8,20 @@ from typing import Any
 from tvm import s_tir
 from tvm.tirx import ForKind, IndexMap
 
-from .analysis import block_names
+from .analysis import block_names, loops_inside
 from .transposition import transposition_intrinsic
 
 PACKING_MARK = "meta_schedule.layout_rewrite_preproc"
 """TVM's mark of a block that packs a constant argument: whoever compiles the caller may run it beforehand."""
+
+
+LEAST_PARALLEL_WORK = 1 << 15
+"""Elements below which waking the other threads (about 5 us) costs more than it saves."""
+
+
+def partition(sch: s_tir.Schedule, loop: Any) -> None:
+    """Let TVM cut a loop whose last iteration is incomplete: the others then have no condition."""
+    sch.annotate(loop, "pragma_loop_partition_hint", 1)
 
 
 def inline_blocks(sch: s_tir.Schedule, names: Iterable[str]) -> None:
@@ -94,10 +103,7 @@ def finish_tile(sch: s_tir.Schedule, tail: Any, tile: Any, lanes: int) -> None:
     """
     sch.reverse_compute_at(tail, tile)
     vectorize_last(sch, tail, lanes)
-    outside = sch.get(tile)
-    loops = sch.get_loops(tail)
-    inside = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(outside)) + 1
-    for loop in loops[inside:]:
+    for loop in loops_inside(sch, tail, tile):
         if sch.get(loop).kind == ForKind.SERIAL:
             sch.unroll(loop)
 

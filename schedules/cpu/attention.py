@@ -37,13 +37,12 @@ from tvm.tirx import IterVar
 from ...machine.facts import facts
 from ..analysis import block_names, is_reduction, loops_by_kind, output_blocks, static_extents
 from ..contraction import product_operands
-from ..lane_reduction import reduce_in_lanes
+from ..lane_reduction import arrange_parts, reduce_in_lanes
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
-from ..transforms import panel_order, relayout_read, transpose_last, vectorize_last
+from ..transforms import panel_order, partition, relayout_read, transpose_last, vectorize_last
 from .register_tile import LEAST_PARALLEL_SUMS
 
-_PARTITION = "pragma_loop_partition_hint"
 _ROWS = (1, 2, 4, 6, 8, 12)
 _BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128)
 # Rows are separate streams: with more than an L1 cache has ways, rows a power of two apart evict each other.
@@ -185,7 +184,7 @@ def schedule_attention(sch: s_tir.Schedule, *, lanes: int, block: int, mr: int, 
     _tile(sch, nest.product, nest.score, lanes, mr, nr)
     _tile(sch, nest.mixed, None, lanes, mr, nc)
     for name, dimensions in lane_blocks.items():
-        _reduce_rows(sch, name, dimensions)
+        arrange_parts(sch, name, dimensions, depth=2)
     vectorize_last(sch, sch.get_sblock(nest.weight), lanes)
     vectorize_last(sch, sch.get_sblock(nest.output), lanes)
 
@@ -210,7 +209,7 @@ def _blocks_of_queries(sch: s_tir.Schedule, nest: Attention, block: int) -> tupl
     head, query, *_ = sch.get_loops(sch.get_sblock(nest.output))
     blocks, _ = sch.split(query, [None, block])
     if nest.m % block:
-        sch.annotate(blocks, _PARTITION, 1)
+        partition(sch, blocks)
     if nest.heads * nest.m * nest.n * nest.d >= LEAST_PARALLEL_SUMS:
         sch.parallel(head)
     return head, blocks
@@ -240,17 +239,6 @@ def _tile(sch: s_tir.Schedule, name: str, after: str | None, lanes: int, mr: int
     sch.reverse_compute_at(tail, tile)
     vectorize_last(sch, tail, lanes)
     sch.decompose_reduction(block, along)
-
-
-def _reduce_rows(sch: s_tir.Schedule, name: str, dimensions: int) -> None:
-    """Order the loops of partial results: rows, what is left of the sum, the parts as one vector."""
-    block = sch.get_sblock(name)
-    kept, reduced = loops_by_kind(sch, block, 2)
-    parts, rows = kept[:dimensions], kept[dimensions:]
-    sch.reorder(*rows, *reduced, *parts)
-    vector = sch.fuse(*parts) if len(parts) > 1 else parts[0]
-    sch.vectorize(vector)
-    sch.decompose_reduction(block, reduced[0])
 
 
 def attention_space(func: Any, target: Any) -> KnobSpace | None:

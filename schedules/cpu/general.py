@@ -33,6 +33,7 @@ from ..analysis import (
     contiguous_reduction,
     has_condition,
     is_elementwise_after,
+    is_read_by_more,
     is_reduction,
     loops_by_kind,
     output_blocks,
@@ -43,9 +44,7 @@ from ..analysis import (
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from ..streaming import exceeds_caches, stream_output, streams
-
-# Below this many iterations, waking the other threads (about 5 us) costs more than it saves.
-_LEAST_PARALLEL_WORK = 1 << 15
+from ..transforms import LEAST_PARALLEL_WORK, partition
 
 
 def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: int) -> None:
@@ -115,15 +114,9 @@ def _inline_elementwise(sch: s_tir.Schedule) -> None:
             continue
         readers = sch.get_consumers(sch.get_sblock(name))
         reduced = [r for r in readers if is_reduction(sch, str(sch.get(r).name_hint))]
-        dear = uses_calls(sch, name) and (len(readers) > 1 or _is_smaller(sch, name, readers))
+        dear = uses_calls(sch, name) and (len(readers) > 1 or is_read_by_more(sch, name))
         if not dear and not (reduced and has_condition(sch, name)):
             _attempt(sch.compute_inline, sch.get_sblock(name))
-
-
-def _is_smaller(sch: s_tir.Schedule, name: str, readers: list[Any]) -> bool:
-    """Tell whether some reader computes more elements: the block's would be computed several times."""
-    size = prod(static_extents(sch, name) or (0,))
-    return any(prod(static_extents(sch, str(sch.get(r).name_hint)) or (0,)) > size for r in readers)
 
 
 def _is_simple(sch: s_tir.Schedule, name: str) -> bool:
@@ -225,7 +218,7 @@ def _partial_sums_apart(
     Where TVM moves these into the loops of the sums, it loses the condition of the last, incomplete part.
     """
     steps, lane = sch.split(contiguous, [None, width])
-    sch.annotate(steps, "pragma_loop_partition_hint", 1)
+    partition(sch, steps)
     partial = sch.rfactor(lane, len(sch.get(sch.get_sblock(name)).writes[0].source.shape))
     rows, (step, *_) = loops_by_kind(sch, partial, 0)
     *rows, lane = rows
@@ -246,6 +239,6 @@ def _place_reader(sch: s_tir.Schedule, name: str, at: Any) -> None:
 def _spread(sch: s_tir.Schedule, loops: list[Any], work: int, parallel: int) -> Any:
     """Fuse loops and run them on all threads where that pays; return the fused loop."""
     fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
-    if parallel and work >= _LEAST_PARALLEL_WORK:
+    if parallel and work >= LEAST_PARALLEL_WORK:
         _attempt(sch.parallel, fused)
     return fused

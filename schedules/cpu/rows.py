@@ -27,24 +27,28 @@ length have no parts: they are left to the general rule.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from tvm import s_tir
 
 from ...machine.facts import facts
-from ..analysis import block_names, loops_by_kind, static_extents, uses_calls, writes_in_order
-from ..lane_reduction import best_width, reduce_in_lanes
+from ..analysis import (
+    block_names,
+    is_read_by_more,
+    loops_by_kind,
+    loops_inside,
+    uses_calls,
+    writes_in_order,
+)
+from ..lane_reduction import arrange_parts, best_width, reduce_in_lanes
 from ..row_nest import RowNest, find_rows
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..streaming import exceeds_caches, stream_output, streams
+from ..transforms import LEAST_PARALLEL_WORK, partition
 
 # Elements of each of neighbouring rows that are added to their sums at a time.
 _ADDED_AT_ONCE = 4
-
-# Below this many elements, waking the other threads (about 5 us) costs more than it saves.
-_LEAST_PARALLEL_WORK = 1 << 15
 
 # Vectors of partial results: enough to hide the latency of an addition, 3 or 4 cycles, 1 or 2 of them each.
 _VECTORS = 4
@@ -55,8 +59,6 @@ _ACROSS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _TILES_A_CORE = 2
 # What a block of rows reads and writes stays in L1: an input, an intermediate and an output, and room.
 _SHARE_OF_L1 = 4
-
-_PARTITION = "pragma_loop_partition_hint"
 
 
 def schedule_rows(
@@ -96,13 +98,13 @@ def schedule_rows(
         sch.cache_write(sch.get_sblock(last), 0, "global") if stream and _streams(sch, nest, lanes) else None
     )
     wide = 0 if nest.contiguous or lanes == 1 else lanes * vectors
-    row = _row_loop(sch, last, rows, wide, block, parallel == 1 and nest.work >= _LEAST_PARALLEL_WORK)
+    row = _row_loop(sch, last, rows, wide, block, parallel == 1 and nest.work >= LEAST_PARALLEL_WORK)
     names = block_names(sch)
     names = names[: names.index(last) + 1]
     for name in reversed(names[:-1]):
         sch.compute_at(sch.get_sblock(name), row)
-    around = [sch.get(loop) for loop in sch.get_loops(sch.get_sblock(last))]
-    depth = 1 + next(i for i, loop in enumerate(around) if loop.same_as(sch.get(row)))
+    around = sch.get_loops(sch.get_sblock(last))
+    depth = len(around) - len(loops_inside(sch, sch.get_sblock(last), row))
     for name in names:
         steps = _arrange(sch, name, depth, lanes, dimensions.get(name, 0), whole=bool(wide))
         if name == last and copy is not None:
@@ -195,7 +197,7 @@ def _default_parts(nest: RowNest, lanes: int, cores: int) -> int:
     Across rows, tiles are as wide as sums fit L1, so that whole stretches of memory are read.
     """
     tiles = nest.count if nest.contiguous else nest.count // min(nest.extents[-1], _ACROSS[-1] * lanes)
-    if not nest.is_one_reduction or nest.work < _LEAST_PARALLEL_WORK or tiles >= _TILES_A_CORE * cores:
+    if not nest.is_one_reduction or nest.work < LEAST_PARALLEL_WORK or tiles >= _TILES_A_CORE * cores:
         return 1
     return next((p for p in (4 * cores, 2 * cores, cores) if nest.length % p == 0), 1)
 
@@ -205,14 +207,9 @@ def _inline_cheap(sch: s_tir.Schedule, nest: RowNest) -> None:
     for name in block_names(sch):
         if name == nest.output or name in nest.reductions:
             continue
-        readers = [str(sch.get(r).name_hint) for r in sch.get_consumers(sch.get_sblock(name))]
-        once_a_row = any(_iterations(sch, reader) > _iterations(sch, name) for reader in readers)
-        if not once_a_row and not (uses_calls(sch, name) and len(readers) > 1):
+        dear = uses_calls(sch, name) and len(sch.get_consumers(sch.get_sblock(name))) > 1
+        if not dear and not is_read_by_more(sch, name):
             sch.compute_inline(sch.get_sblock(name))
-
-
-def _iterations(sch: s_tir.Schedule, name: str) -> int:
-    return prod(static_extents(sch, name) or ())
 
 
 def _cut(sch: s_tir.Schedule, name: str, parts: int) -> str:
@@ -253,7 +250,7 @@ def _row_loop(
     sch.reorder(*outer[:-1], tile, *inner, neighbour)
     if extent % min(wide, extent):
         # A loop with a remainder is partitioned, so it is fused with none.
-        sch.annotate(tile, _PARTITION, 1)
+        partition(sch, tile)
         spread = sch.fuse(*outer[:-1]) if outer[:-1] else tile
     else:
         spread = tile = sch.fuse(*outer[:-1], tile)
@@ -270,25 +267,18 @@ def _arrange(sch: s_tir.Schedule, name: str, depth: int, lanes: int, dimensions:
     """
     if whole:
         return _arrange_across(sch, name, depth, lanes)
+    if dimensions:
+        return arrange_parts(sch, name, dimensions, depth)
     block = sch.get_sblock(name)
     kept, reduced = loops_by_kind(sch, block, depth)
-    steps = None
-    if dimensions:
-        parts, kept = kept[:dimensions], kept[dimensions:]
-        sch.reorder(*kept, *parts)
-        kept.append(sch.fuse(*parts))
-    if reduced and dimensions:
-        sch.reorder(*kept[:-1], *reduced, kept[-1])
-    if kept and lanes > 1 and (dimensions or not reduced):
-        vector = kept[-1]
-        extent = int(sch.get(vector).extent)
-        if not dimensions and extent > lanes:
-            steps, vector = sch.split(vector, [None, lanes])
-            if extent % lanes:
-                sch.annotate(steps, _PARTITION, 1)
-        sch.vectorize(vector)
-    if reduced and dimensions:
-        sch.decompose_reduction(block, reduced[0])
+    if not kept or reduced or lanes == 1:
+        return None
+    steps, vector, extent = None, kept[-1], int(sch.get(kept[-1]).extent)
+    if extent > lanes:
+        steps, vector = sch.split(vector, [None, lanes])
+        if extent % lanes:
+            partition(sch, steps)
+    sch.vectorize(vector)
     return steps
 
 

@@ -30,11 +30,8 @@ from ..analysis import block_names, output_blocks, static_extents
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from ..streaming import exceeds_caches, streams
-from ..transforms import next_to_last, relayout_read, vectorize_last
+from ..transforms import LEAST_PARALLEL_WORK, next_to_last, relayout_read, vectorize_last
 from ..transposition import transposition_intrinsic
-
-# Below this many elements, waking the other threads (about 5 us) costs more than it saves.
-_LEAST_PARALLEL_WORK = 1 << 15
 
 # Squares in a block, in each direction: 64 rows of two tensors are pages enough for a first-level TLB.
 _SQUARES = 4
@@ -125,7 +122,7 @@ def schedule_transpose(sch: s_tir.Schedule, *, lanes: int, squares: int, paralle
     )
     sch.reorder(*loops, columns, rows, column_squares, row_squares, row, column)
     blocks = sch.fuse(*loops, columns, rows)
-    if parallel and prod(nest.extents) >= _LEAST_PARALLEL_WORK:
+    if parallel and prod(nest.extents) >= LEAST_PARALLEL_WORK:
         sch.parallel(blocks)
     if before is not None:
         sch.compute_at(before, row_squares)
