@@ -1,7 +1,7 @@
 """A BERT-like encoder in PyTorch: six layers of self-attention and feed-forward, post-norm, GELU.
 
-Reference: Devlin et al., BERT, 2018, with the width of BERT-base and half its depth (as DistilBERT has). The weights
-are random: what is measured and compared does not depend on them.
+Reference: Devlin et al., BERT, 2018, with the width of BERT-base and half its depth (as DistilBERT has).
+The weights are random: what is measured and compared does not depend on them.
 """
 
 import math

@@ -1,7 +1,7 @@
 """MobileNetV2 as PyTorch users write it: inverted residuals, depthwise convolutions, batch norm, ReLU6.
 
-Reference: Sandler et al., MobileNetV2: Inverted Residuals and Linear Bottlenecks, 2018, table 2. The weights are random:
-what is measured and compared does not depend on them.
+Reference: Sandler et al., MobileNetV2: Inverted Residuals and Linear Bottlenecks, 2018, table 2.
+The weights are random: what is measured and compared does not depend on them.
 """
 
 import torch
