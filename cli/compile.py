@@ -61,7 +61,7 @@ def compile_command(
     Each function gets its best verified record of the target, else the default schedule; the table says
     which it got and why.
     """
-    from ..integrate.application import MissingRecordsError
+    from ..integrate.lowering.application import MissingRecordsError
     from ..integrate.operator_package import compile_operator
     from ..integrate.package import compile_model
     from ..integrate.package_file import require_writable

@@ -9,8 +9,8 @@ from typing import Any
 from ..kernels.operator import Workload
 from ..machine.errors import unknown_name
 from ..machine.target import as_target
-from .cost import count_flops
-from .functions import as_workload, is_workload, prim_func_calls, prim_funcs
+from .lowering.cost import count_flops
+from .lowering.functions import as_workload, is_workload, prim_func_calls, prim_funcs
 from .model import Model
 
 

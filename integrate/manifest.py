@@ -12,7 +12,7 @@ from ..kernels.operator import ArgSpec
 from ..machine.errors import InputError
 from ..machine.process import TVM_VERSION
 from ..machine.target import host_target
-from .application import Choice
+from .lowering.application import Choice
 
 FORMAT = "tunesmith-package"
 FORMAT_VERSION = 1

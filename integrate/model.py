@@ -12,8 +12,8 @@ from tvm import relax
 from ..kernels.operator import ArgSpec
 from ..machine.errors import InputError
 from ..machine.target import target_text
+from .lowering.pipeline import prepare
 from .onnx_import import declared_inputs, import_onnx, read_onnx
-from .preparation import prepare
 from .shapes import Shapes, bound_shapes
 
 

@@ -9,7 +9,7 @@ from ..kernels.operator import ArgSpec, Workload
 from ..machine.target import as_target
 from ..tuning.measuring.library import called_once
 from ..tuning.records.database import Database
-from .application import apply_records, require_records
+from .lowering.application import apply_records, require_records
 from .model import Model
 from .package import Package, build_package
 from .package_file import require_writable

@@ -22,12 +22,13 @@ from ..machine.target import as_target, target_text
 from ..tuning.measuring.measurement import Timing, measure
 from ..tuning.measuring.verification import inputs_for
 from ..tuning.records.database import Database
-from .application import Choice, apply_records, pack_weights, require_records
+from .lowering.application import Choice, apply_records, require_records
+from .lowering.packing import pack_weights
+from .lowering.weights import lift_weights
 from .manifest import Manifest
 from .model import Model
 from .package_file import read_package, require_writable, write_package
 from .profiling import ProfileRow, profile
-from .weights import lift_weights
 
 FILL_MODES = ("random", "zeros", "ones")
 """What inputs that are not given hold."""

@@ -41,7 +41,7 @@ def without_programs(row: dict[str, Any]) -> dict[str, Any]:
 @cache
 def workload_of(workload_ir: str) -> Workload:
     """Return the workload of a record: its function, and what one call costs."""
-    from ...integrate.functions import as_workload
+    from ...integrate.lowering.functions import as_workload
     from ...tuning.records.plain_text import read_program
 
     return as_workload("main", read_program(workload_ir))

@@ -72,7 +72,7 @@ def study_noise(
 
 def _workload_of(record: Record) -> Workload:
     """Return what a record computes; its unscheduled function is the reference."""
-    from ...integrate.functions import as_workload
+    from ...integrate.lowering.functions import as_workload
     from ...tuning.records.plain_text import read_program
 
     return replace(as_workload(record.operator, read_program(record.workload_ir)), shape=record.shape)

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tunesmith.integrate.constants import FoldConstants
-from tunesmith.integrate.functions import dataflow_bindings
+from tunesmith.integrate.lowering.constants import FoldConstants
+from tunesmith.integrate.lowering.functions import dataflow_bindings
 from tvm import relax
 
 W = np.arange(6, dtype=np.float32).reshape(2, 3)

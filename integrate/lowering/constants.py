@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 from tvm.relax import transform
 
-from ..machine.target import host_target
+from ...machine.target import host_target
 from .functions import CALL_TIR, dataflow_bindings
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import relax
-from tvm.relax import dpl, transform
+from tvm.relax import transform
 
-from ..kernels.operator import CONSTANT_ARGUMENTS
 from .constants import FoldConstants
-from .functions import prim_func_calls, prim_funcs
+from .dropout import RemoveDropout
+from .weight_marks import MarkWeights
 
 # Channels last: the innermost loop of a convolution runs over channels that lie side by side in memory.
 LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
@@ -33,39 +32,6 @@ def prepare(mod: Any, target: Any) -> Any:
     """
     with target:
         return _PIPELINE(mod)
-
-
-@relax.transform.function_pass(opt_level=0, name="RemoveDropout")
-class RemoveDropout:
-    """Replace dropout by its input: what it is at inference; ConvertLayout fails on its second output."""
-
-    def transform_function(self, func: Any, _mod: Any, _context: Any) -> Any:
-        """Rewrite one Relax function."""
-        data = dpl.wildcard()
-        pattern = dpl.TupleGetItemPattern(dpl.is_op("relax.nn.dropout")(data), 0)
-        return dpl.rewrite_call(pattern, lambda _call, matches: matches[data], func)
-
-
-@tvm.transform.module_pass(opt_level=0, name="MarkWeights")
-class MarkWeights:
-    """Note on each PrimFunc which arguments are constants at every call: a schedule may pack those.
-
-    Attributes that only fusion needed are dropped, so that equal computations are equal functions.
-    """
-
-    def transform_module(self, mod: Any, _context: Any) -> Any:
-        """Mark the functions that ``main`` calls."""
-        positions: dict[str, set[int]] = {}
-        for name, args in prim_func_calls(mod):
-            constants = {i for i, arg in enumerate(args) if isinstance(arg, tvm.ir.GenericConst)}
-            positions[name] = positions.get(name, constants) & constants
-        result = mod.clone()
-        for name, func in prim_funcs(mod):
-            marked = func.without_attr("op_pattern")
-            if positions.get(name):
-                marked = marked.with_attr(CONSTANT_ARGUMENTS, sorted(positions[name]))
-            result.update_func(mod.get_global_var(name), marked)
-        return result
 
 
 _PIPELINE = tvm.transform.Sequential(

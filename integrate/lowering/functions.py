@@ -9,7 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from ..kernels.operator import CONSTANT_ARGUMENTS, Workload
+from ...kernels.operator import CONSTANT_ARGUMENTS, Workload
 from .cost import count_flops
 
 CALL_TIR = tvm.ir.Op.get("relax.call_tir")

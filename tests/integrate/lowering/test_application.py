@@ -8,15 +8,16 @@ import onnx
 import pytest
 import tunesmith as ts
 from onnx import numpy_helper
-from tunesmith.integrate import application
-from tunesmith.integrate.application import MissingRecordsError, apply_records, pack_weights
 from tunesmith.integrate.extraction import extract_workload
-from tunesmith.integrate.functions import prim_func_calls, prim_funcs
+from tunesmith.integrate.lowering import application
+from tunesmith.integrate.lowering.application import MissingRecordsError, apply_records
+from tunesmith.integrate.lowering.functions import prim_func_calls, prim_funcs
+from tunesmith.integrate.lowering.packing import pack_weights
 from tunesmith.schedules.rule import ScheduleRule
 from tunesmith.schedules.space import KnobSpace
 from tunesmith.tuning.records.record import Status
 
-from .conftest import record_of, stack
+from ..conftest import record_of, stack
 
 
 def _failing(name: str) -> ScheduleRule:

@@ -4,7 +4,7 @@ from math import prod
 
 import tunesmith as ts
 import tvm
-from tunesmith.integrate.cost import count_flops
+from tunesmith.integrate.lowering.cost import count_flops
 from tvm import te
 
 

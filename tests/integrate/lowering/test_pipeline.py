@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import tunesmith as ts
-from tunesmith.integrate.functions import prim_func_calls, prim_funcs
+from tunesmith.integrate.lowering.functions import prim_func_calls, prim_funcs
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 
 

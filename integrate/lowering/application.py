@@ -6,16 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
-from tvm.relax import transform
-
-from .. import schedules
-from ..kernels.operator import Workload
-from ..machine.target import target_text
-from ..schedules.transforms import keep_separable_packing
-from ..tuning.records.compilation import last_line, scheduled_from_record
-from ..tuning.records.database import Database
-from .constants import FoldConstants
+from ... import schedules
+from ...kernels.operator import Workload
+from ...machine.target import target_text
+from ...schedules.transforms import keep_separable_packing
+from ...tuning.records.compilation import last_line, scheduled_from_record
+from ...tuning.records.database import Database
 from .functions import as_workload, is_workload, prim_funcs
 
 RECORD, DEFAULT, FALLBACK = "record", "default", "fallback"
@@ -64,7 +60,7 @@ def apply_records(mod: Any, target: Any, database: Database | None = None) -> tu
     Parameters
     ----------
     mod : IRModule
-        As :func:`~tunesmith.integrate.preparation.prepare` returns it.
+        As :func:`~tunesmith.integrate.lowering.pipeline.prepare` returns it.
     target : tvm.target.Target
         What it is compiled for; only records of this target are applied.
     database : Database, optional
@@ -87,18 +83,6 @@ def apply_records(mod: Any, target: Any, database: Database | None = None) -> tu
             scheduled = schedule.mod["main"].with_attr(_SCHEDULED, True).without_attr("global_symbol")
             result.update_func(mod.get_global_var(name), scheduled)
     return result, sorted(choices, key=lambda c: (-c.flops, c.function))
-
-
-def pack_weights(mod: Any) -> Any:
-    """Run the layout changes of constant weights that schedules ask for once, now.
-
-    A schedule marks the block that packs a weight before its other loops with
-    ``meta_schedule.layout_rewrite_preproc``; it becomes a function of its own, is run on the constant, and
-    its result takes the constant's place.
-    """
-    return tvm.transform.Sequential(
-        [transform.SplitLayoutRewritePreproc(), transform.DeadCodeElimination(), FoldConstants()]
-    )(mod)
 
 
 def require_records(choices: list[Choice]) -> None:
