@@ -40,6 +40,9 @@ _COLUMNS = [
 @click.option("-o", "--output", required=True, metavar="FILE", help="Where to write the package.")
 @existing_database_option
 @click.option("--strict", is_flag=True, help="Fail with exit status 1 where a function has no record.")
+@click.option(
+    "--dump", metavar="DIR", help="Write the model after each phase of lowering: 01_imported.py, ..."
+)
 @shape_option
 @dtype_option
 @input_shapes_option
@@ -50,6 +53,7 @@ def compile_command(
     output: str,
     database_path: str | None,
     strict: bool,
+    dump: str | None,
     shape: str,
     dtype: str | None,
     input_shapes: str | None,
@@ -72,9 +76,9 @@ def compile_command(
         if is_model(subject):
             require_only("a model", shape=shape, dtype=dtype)
             model = model_at(subject, input_shapes)
-            package = compile_model(model, compile_for, database, strict, output)
+            package = compile_model(model, compile_for, database, strict, output, dump)
         else:
-            require_only("an operator", input_shapes=input_shapes)
+            require_only("an operator", input_shapes=input_shapes, dump=dump)
             workload = one_workload(subject, shape, dtype)
             package = compile_operator(workload, compile_for, database, strict, output)
     except MissingRecordsError as error:

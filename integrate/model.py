@@ -12,6 +12,7 @@ from tvm import relax
 from ..kernels.operator import ArgSpec
 from ..machine.errors import InputError
 from ..machine.target import target_text
+from .lowering.dump import NO_DUMP, Dump
 from .lowering.pipeline import prepare
 from .onnx_import import declared_inputs, import_onnx, read_onnx
 from .shapes import Shapes, bound_shapes
@@ -37,11 +38,11 @@ class Model:
     outputs: tuple[ArgSpec, ...]
     _prepared: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def prepared(self, target: Any) -> Any:
-        """Return the module of fused, unscheduled PrimFuncs for a target; made once."""
+    def prepared(self, target: Any, dump: Dump = NO_DUMP) -> Any:
+        """Return the module of fused, unscheduled PrimFuncs for a target; made once, or again for a dump."""
         key = target_text(target)
-        if key not in self._prepared:
-            self._prepared[key] = prepare(self.mod, target)
+        if key not in self._prepared or dump.writes:
+            self._prepared[key] = prepare(self.mod, target, dump)
         return self._prepared[key]
 
 

@@ -23,8 +23,9 @@ from ..tuning.measuring.measurement import Timing, measure
 from ..tuning.measuring.verification import inputs_for
 from ..tuning.records.database import Database
 from .lowering.application import Choice, apply_records, require_records
+from .lowering.code import compile_code
+from .lowering.dump import NO_DUMP, Dump
 from .lowering.packing import pack_weights
-from .lowering.weights import lift_weights
 from .manifest import Manifest
 from .model import Model
 from .package_file import read_package, require_writable, write_package
@@ -175,6 +176,7 @@ def compile_model(
     database: Database | None = None,
     strict: bool = False,
     output: str | Path | None = None,
+    dump: str | Path | None = None,
 ) -> Package:
     """Compile a model with the best verified record for each function, else the default schedule.
 
@@ -190,20 +192,25 @@ def compile_model(
         Fail where a function has no record.
     output : path, optional
         Where to export the package to; checked before the work.
+    dump : path, optional
+        A folder for the module after each phase, as text: ``01_imported.py``, ...
 
     Raises
     ------
     InputError
-        The target is unknown or the output cannot be written.
+        The target is unknown, or the output or the dump cannot be written.
     MissingRecordsError
         ``strict``, and a function has no record.
     """
     path = None if output is None else require_writable(output)
-    target = as_target(target)
-    scheduled, choices = apply_records(model.prepared(target), target, database)
+    target, dumped = as_target(target), Dump(dump)
+    scheduled, choices = apply_records(model.prepared(target, dumped), target, database)
+    dumped("schedules", scheduled)
     if strict:
         require_records(choices)
-    package = build_package(model, pack_weights(scheduled), target, choices)
+    packed = pack_weights(scheduled)
+    dumped("packing", packed)
+    package = build_package(model, packed, target, choices, dumped)
     if path is not None:
         package.export(path)
     return package
@@ -220,7 +227,9 @@ def load_package(path: str | Path) -> Package:
     return Package(*read_package(path))
 
 
-def build_package(model: Model, mod: Any, target: Any, choices: list[Choice]) -> Package:
+def build_package(
+    model: Model, mod: Any, target: Any, choices: list[Choice], dump: Dump = NO_DUMP
+) -> Package:
     """Compile a module whose functions are as they should be."""
     manifest = Manifest(
         name=model.name,
@@ -233,8 +242,8 @@ def build_package(model: Model, mod: Any, target: Any, choices: list[Choice]) ->
         tvm_version=TVM_VERSION,
         tunesmith_version=__version__,
     )
-    code, weights = lift_weights(mod)
-    return Package(tvm.compile(code, target=target), weights, manifest)
+    code = compile_code(mod, target, dump)
+    return Package(code.executable, code.weights, manifest)
 
 
 def filled(specs: tuple[ArgSpec, ...], fill: str = "random") -> list[np.ndarray]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
+from tvm.ir.transform import Sequential
 from tvm.relax import transform
 
 from .constants import FoldConstants
 from .dropout import RemoveDropout
+from .dump import NO_DUMP, Dump
 from .weight_marks import MarkWeights
 
 # Channels last: the innermost loop of a convolution runs over channels that lie side by side in memory.
 LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
 
 
-def prepare(mod: Any, target: Any) -> Any:
+def prepare(mod: Any, target: Any, dump: Dump = NO_DUMP) -> Any:
     """Turn a Relax module into calls of fused, unscheduled PrimFuncs on constant weights.
 
     Parameters
@@ -24,38 +25,62 @@ def prepare(mod: Any, target: Any) -> Any:
         A module whose ``main`` has static shapes and its weights as constants.
     target : tvm.target.Target
         What it will be compiled for.
+    dump : Dump
+        Takes the module after each phase.
 
     Returns
     -------
     IRModule
         Each PrimFunc is one operator with the element-wise operators around it fused in.
     """
+    dump("imported", mod)
     with target:
-        return _PIPELINE(mod)
+        for phase in PHASES:
+            mod = phase(mod)
+            dump(str(phase.info.name), mod)
+    return mod
 
 
-_PIPELINE = tvm.transform.Sequential(
-    [
-        RemoveDropout(),
-        # Weights: batch normalization disappears into the convolution before it.
-        FoldConstants(),
-        transform.FoldBatchnormToConv2D(),
-        transform.DecomposeOpsForInference(),
-        transform.CanonicalizeBindings(),
-        FoldConstants(),
-        # Layouts: channels last inside, with layout changes at the edges only; those of weights are folded.
-        transform.ConvertLayout(LAYOUTS),
-        transform.EliminateCommonSubexpr(),
-        FoldConstants(),
-        # Functions: loop nests, with everything element-wise fused into its producer.
-        transform.LegalizeOps(),
-        transform.AnnotateTIROpPattern(),
-        transform.FuseOps(),
-        transform.FuseTIR(),
-        # A reshape moves nothing: it becomes a view before anything could schedule it.
-        transform.RewriteDataflowReshape(),
-        transform.DeadCodeElimination(),
-        MarkWeights(),
-    ],
-    name="prepare",
+PHASES = (
+    # Batch normalization disappears into the convolution before it.
+    Sequential(
+        [
+            RemoveDropout(),
+            FoldConstants(),
+            transform.FoldBatchnormToConv2D(),
+            transform.DecomposeOpsForInference(),
+            transform.CanonicalizeBindings(),
+            FoldConstants(),
+        ],
+        name="weights",
+    ),
+    # Channels last inside, with layout changes at the edges only; those of weights are folded.
+    Sequential(
+        [
+            transform.ConvertLayout(LAYOUTS),
+            transform.EliminateCommonSubexpr(),
+            FoldConstants(),
+        ],
+        name="layouts",
+    ),
+    # Everything element-wise goes into its producer.
+    Sequential(
+        [
+            transform.LegalizeOps(),
+            transform.AnnotateTIROpPattern(),
+            transform.FuseOps(),
+            transform.FuseTIR(),
+        ],
+        name="fuse",
+    ),
+    # What is left of calls; a reshape moves nothing: it becomes a view before anything could schedule it.
+    Sequential(
+        [
+            transform.RewriteDataflowReshape(),
+            transform.DeadCodeElimination(),
+            MarkWeights(),
+        ],
+        name="functions",
+    ),
 )
+"""What happens to a model before its functions get their schedules, in order; each has a name for `Dump`."""

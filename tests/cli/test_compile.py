@@ -80,3 +80,10 @@ def test_a_symbolic_dimension_is_named_and_bound(run, refused, write_model):
     assert run("compile", path, "-o", "x.tsm", "--input-shapes", "x:[3,4]").status == 0
     assert run("run", "x.tsm", "--json").rows[0]["shape"] == [3, 4]
     assert "input shapes are written" in refused("compile", path, "-o", "x.tsm", "--input-shapes", "x:3,4")
+
+
+def test_each_phase_of_lowering_can_be_dumped(run, onnx_file, refused):
+    assert run("compile", onnx_file, "-o", "net.tsm", "--dump", "phases").status == 0
+    assert sorted(p.name for p in Path("phases").iterdir())[0] == "01_imported.py"
+    words = ["matmul", "--shape", SHAPE, "-o", "x.tsm", "--dump", "phases"]
+    assert "--dump is not for an operator" in refused("compile", *words)
