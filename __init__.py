@@ -33,6 +33,7 @@ _PUBLIC: dict[str, str] = {
     "KnobSpace": "schedules.space",
     "schedule_rules": "schedules",
     "apply_default": "schedules",
+    "add_schedule": "schedules",
     "Database": "tuning.records.database",
     "Record": "tuning.records.record",
     "tune": "tuning.tuner",

@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 
-from ..machine.errors import InputError, unknown_name
+from ..machine.errors import InputError, blamed, unknown_name
 from .libraries import Libraries
 
 Shape = Mapping[str, Any]
@@ -165,13 +165,16 @@ class Operator:
         dtype = self.dtypes[0] if dtype is None else dtype
         if dtype not in self.dtypes:
             raise InputError(f"{self.name} supports dtype {', '.join(self.dtypes)}: dtype={dtype!r}")
-        func = as_prim_func(self.define(dtype=dtype, **full))
+        with blamed(f"the definition of {self.name}", self.define):
+            func = as_prim_func(self.define(dtype=dtype, **full))
+        with blamed(f"the count of operations of {self.name}", self.flops):
+            flops = self.flops(**full)
         return Workload(
             name=self.name,
             shape=full,
             dtype=dtype,
             func=func,
-            flops=self.flops(**full),
+            flops=flops,
             reference=partial(self.reference, **full),
             ranges=self.ranges,
             libraries=self.libraries,

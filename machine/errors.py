@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
 
 
 class InputError(ValueError):
@@ -30,3 +34,46 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     near = get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(names)}"
     return InputError(f"unknown {kind} {name!r}; {hint}")
+
+
+def last_line(error: BaseException) -> str:
+    """Return the line of an error that says what is wrong: TVM's come with the whole program before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
+
+
+@contextmanager
+def blamed(what: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Turn whatever a user's own function raises into one line that names the line of its file.
+
+    Parameters
+    ----------
+    what : str
+        What the function is, as a user would call it: "the schedule 'tiles'".
+    function : callable
+        The function that is called inside; those of tunesmith itself are not a user's.
+
+    Raises
+    ------
+    InputError
+        The function raised something else.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        own = getattr(function, "func", function)  # that of a partial
+        if str(getattr(own, "__module__", "")).startswith("tunesmith."):
+            raise
+        raise InputError(f"{what} failed{_place(own, error)}: {last_line(error)}") from error
+
+
+def _place(function: Callable[..., Any], error: Exception) -> str:
+    """Name the deepest line of the function's own file that an error passed through."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return ""
+    file = code.co_filename
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f" in {Path(file).name}, line {lines[-1] if lines else code.co_firstlineno}"

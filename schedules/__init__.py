@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..machine.errors import unknown_name
+from ..machine.errors import InputError, unknown_name
 from .cpu.attention import ATTENTION
 from .cpu.conv2d import CONV2D
 from .cpu.few_rows import FEW_ROWS
@@ -30,9 +30,41 @@ RULES: tuple[ScheduleRule, ...] = (
 )
 
 
+# A user's own, those added last at the end.
+_own: dict[str, ScheduleRule] = {}
+
+
+def add_schedule(rule: ScheduleRule) -> ScheduleRule:
+    """Add a rule of one's own: it is tried before those of tunesmith, the one added last before all others.
+
+    Wherever it applies it is the default schedule then, and the space of a tuning. A rule of the same name
+    that was added before is replaced.
+
+    Returns
+    -------
+    ScheduleRule
+        The rule itself.
+
+    Raises
+    ------
+    InputError
+        tunesmith has a rule of that name.
+    """
+    if rule.name in {built_in.name for built_in in RULES}:
+        raise InputError(f"tunesmith has a schedule named {rule.name!r}; give yours another name")
+    _own.pop(rule.name, None)
+    _own[rule.name] = rule
+    return rule
+
+
 def schedule_rules() -> dict[str, ScheduleRule]:
-    """Return every rule by name, in order of preference."""
-    return {rule.name: rule for rule in RULES}
+    """Return every rule by name, in order of preference: a user's own before those of tunesmith."""
+    return {rule.name: rule for rule in (*reversed(_own.values()), *RULES)}
+
+
+def is_built_in(rule: ScheduleRule) -> bool:
+    """Tell whether a rule is one of tunesmith's: known in every process, with the code of its version."""
+    return any(rule is built_in for built_in in RULES)
 
 
 def rule(name: str) -> ScheduleRule:
@@ -51,7 +83,7 @@ def rule(name: str) -> ScheduleRule:
 
 def rules_for(func: Any, target: Any) -> list[ScheduleRule]:
     """Return the rules that apply to a PrimFunc, best first."""
-    return [rule for rule in RULES if rule.space(func, target) is not None]
+    return [rule for rule in schedule_rules().values() if rule.space(func, target) is not None]
 
 
 def apply_default(func: Any, target: Any) -> tuple[Any, ScheduleRule]:
@@ -64,5 +96,5 @@ def apply_default(func: Any, target: Any) -> tuple[Any, ScheduleRule]:
     rule : ScheduleRule
         The rule that was used.
     """
-    attempts = ((rule.scheduled(func, target), rule) for rule in RULES)
+    attempts = ((rule.scheduled(func, target), rule) for rule in schedule_rules().values())
     return next((schedule, rule) for schedule, rule in attempts if schedule is not None)

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import s_tir
 
-from ..machine.errors import InputError
+from ..machine.errors import InputError, blamed
 from .space import Knobs, KnobSpace
 
 # As a MetaSchedule space a rule offers this many of its points: each is a design space of its own there.
@@ -48,7 +48,8 @@ class ScheduleRule:
 
     def space(self, func: Any, target: Any) -> KnobSpace | None:
         """Return the space of this rule on a PrimFunc, or None where the rule does not apply."""
-        return self.open_space(func, target)
+        with blamed(f"the space of the schedule {self.name!r}", self.open_space):
+            return self.open_space(func, target)
 
     def scheduled(self, func: Any, target: Any, knobs: Knobs | None = None) -> Any:
         """Return the schedule with the given knobs; those left out have their default.
@@ -96,5 +97,6 @@ class ScheduleRule:
 
     def _rewritten(self, func: Any, knobs: Knobs) -> Any:
         sch = s_tir.Schedule(func)
-        self.rewrite(sch, **knobs)
+        with blamed(f"the schedule {self.name!r}", self.rewrite):
+            self.rewrite(sch, **knobs)
         return sch

@@ -8,9 +8,10 @@ from typing import Any
 
 from ... import schedules
 from ...kernels.operator import Workload
+from ...machine.errors import last_line
 from ...machine.target import target_text
 from ...schedules.transforms import keep_separable_packing
-from ...tuning.records.compilation import last_line, scheduled_from_record
+from ...tuning.records.compilation import scheduled_from_record
 from ...tuning.records.database import Database
 from .functions import as_workload, is_workload, prim_funcs
 

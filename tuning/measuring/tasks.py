@@ -20,10 +20,10 @@ from tvm import tirx
 from tvm_ffi import structural_walk
 
 from ... import schedules
-from ...machine.errors import InputError
+from ...machine.errors import InputError, last_line
 from ...machine.target import as_target
 from ...schedules.rule import ScheduleRule
-from ..records.compilation import last_line, replay_trace, trace_text
+from ..records.compilation import replay_trace, trace_text
 from ..records.plain_text import read_program
 from ..records.record import Status
 from .cases import Cases, LoadedCase, loaded_cases

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf, prod, sqrt
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +14,7 @@ from tvm.ir import TensorLoad
 from tvm_ffi import structural_walk
 
 from ...kernels.operator import ArgSpec, Ranges, Workload
+from ...machine.errors import InputError, blamed
 from ...schedules.analysis import root_block
 
 # Tolerance in rounding errors: see `tolerance`.
@@ -189,9 +190,23 @@ def workload_tolerance(workload: Workload) -> float:
 def expected_output(workload: Workload, inputs: Sequence[np.ndarray]) -> np.ndarray:
     """Compute the right output: by the reference, else by the workload's own unscheduled PrimFunc."""
     if workload.reference is not None:
-        return np.ascontiguousarray(workload.reference(*inputs), dtype=np.dtype(workload.output.dtype))
+        return _by_reference(workload, workload.reference, inputs)
     from ...machine.arrays import Kernel
     from ..records.compilation import arguments, build
 
     result: np.ndarray = Kernel(build(workload.func, "host"), arguments(workload))(*inputs)
     return result
+
+
+def _by_reference(
+    workload: Workload, reference: Callable[..., np.ndarray], inputs: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Call the reference; what it returns must have the output's shape, and takes its type."""
+    with blamed(f"the reference of {workload.name}", reference):
+        found = np.asarray(reference(*inputs), np.dtype(workload.output.dtype), order="C")
+    if found.shape != workload.output.shape:
+        raise InputError(
+            f"the reference of {workload.name} returns an array of shape {found.shape}; "
+            f"the output {workload.output.name} is {workload.output.shape}"
+        )
+    return found

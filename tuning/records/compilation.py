@@ -12,7 +12,7 @@ from tvm import s_tir
 from ... import schedules
 from ...kernels.operator import Workload
 from ...machine.arrays import Argument, Kernel
-from ...machine.errors import InputError
+from ...machine.errors import InputError, last_line
 from ...machine.target import as_target, target_text
 from ...schedules.intrinsics import register_intrinsics
 from .database import Database
@@ -101,7 +101,7 @@ def scheduled_from_record(record: Record, func: Any, target: Any) -> Any:
     """Make a record's schedule again.
 
     Knobs are given to the rule that the record names; the trace is replayed where there are no knobs, or
-    where the rule is one's own and unknown here.
+    where the rule is a user's own: its code may have changed since the record was verified.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def scheduled_from_record(record: Record, func: Any, target: Any) -> Any:
         The record holds no schedule, or it does not fit the function.
     """
     rule = schedules.schedule_rules().get(record.space)
-    if record.knobs is not None and rule is not None:
+    if record.knobs is not None and rule is not None and schedules.is_built_in(rule):
         schedule = rule.scheduled(func, target, record.knobs)
         if schedule is None:
             raise InputError(
@@ -161,9 +161,3 @@ def plain_json(value: Any) -> Any:
     if hasattr(value, "items"):
         return {str(k): plain_json(v) for k, v in value.items()}
     return [plain_json(v) for v in value]
-
-
-def last_line(error: BaseException) -> str:
-    """Return the line of an error that says what is wrong: TVM's come with the whole program before it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__

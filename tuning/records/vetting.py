@@ -15,10 +15,10 @@ from typing import Any
 import tvm
 
 from ...kernels.operator import func_hash
-from ...machine.errors import InputError
+from ...machine.errors import InputError, last_line
 from ...machine.target import as_target, target_text
 from ..processes.worker import Task, WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
-from .compilation import last_line, replay_trace
+from .compilation import replay_trace
 from .plain_text import read_program, require_plain
 
 _TIMEOUT_S = 30.0

@@ -16,13 +16,12 @@ import tvm_ffi
 
 from ...kernels import workload
 from ...machine.diagnosis import Check
-from ...machine.errors import InputError
+from ...machine.errors import InputError, last_line
 from ...machine.target import host_target, target_text
 from ..measuring.cases import prepare_cases
 from ..measuring.measurement import Timing
 from ..measuring.tasks import BuildJob, Built, Ran, RunJob, build_candidate
 from ..processes.worker import WorkerError, WorkerGroup, WorkerTimeout
-from ..records.compilation import last_line
 from ..records.record import Status
 from .runner import RemoteRunner
 from .tasks import Machine

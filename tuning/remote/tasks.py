@@ -17,12 +17,11 @@ from typing import Any, TypeVar
 import tvm
 from tvm import rpc
 
-from ...machine.errors import InputError
+from ...machine.errors import InputError, last_line
 from ...machine.target import as_target
 from ..measuring.cases import CASES, LoadedCase
 from ..measuring.library import LoadedKernel
 from ..measuring.tasks import CompareJob, Ran, RunJob, check, compare, time_on
-from ..records.compilation import last_line
 from ..records.record import Status
 from .guard import guard_library
 from .tracker import NoServer, Remote, Server

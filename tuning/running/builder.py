@@ -106,6 +106,6 @@ def build_all(builders: Sequence[Builder], jobs: Sequence[BuildJob]) -> list[Bui
 
 def portable_rule(rule: ScheduleRule) -> str | bytes:
     """Return a rule in a form that a worker can make it of: its name, or itself pickled with its code."""
-    if schedules.schedule_rules().get(rule.name) is rule:
+    if schedules.is_built_in(rule):
         return rule.name
     return pickled_with_code(rule, (rule.rewrite, rule.open_space))

@@ -18,10 +18,10 @@ from tvm import s_tir
 from tvm.s_tir import meta_schedule as ms
 
 from ...kernels.operator import func_hash
-from ...machine.errors import InputError
+from ...machine.errors import InputError, last_line
 from ...machine.facts import facts
 from ..records.candidate import Candidate
-from ..records.compilation import last_line, replay_trace, trace_text
+from ..records.compilation import replay_trace, trace_text
 from ..records.plain_text import read_program
 from .code_size import longest_block
 from .sketch_context import designs, new_context
