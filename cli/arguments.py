@@ -56,8 +56,8 @@ def several_workloads(
 
 def model_at(path: str, input_shapes: str | None) -> Model:
     """Load the model in a file."""
+    from ..integrate.importing.shapes import parse_input_shapes
     from ..integrate.model import load_model
-    from ..integrate.shapes import parse_input_shapes
 
     return load_model(path, parse_input_shapes(input_shapes) if input_shapes else None)
 

@@ -12,10 +12,11 @@ from tvm import relax
 from ..kernels.operator import ArgSpec
 from ..machine.errors import InputError
 from ..machine.target import target_text
+from .importing.onnx_file import declared_inputs, read_onnx
+from .importing.onnx_import import import_onnx
+from .importing.shapes import Shapes, bound_shapes
 from .lowering.dump import NO_DUMP, Dump
 from .lowering.pipeline import prepare
-from .onnx_import import declared_inputs, import_onnx, read_onnx
-from .shapes import Shapes, bound_shapes
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import onnx
 from onnx import numpy_helper
 
 from ..machine.errors import unknown_name
-from .onnx_import import declared_inputs, read_onnx
+from .importing.onnx_file import declared_inputs, read_onnx
 
 _FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 

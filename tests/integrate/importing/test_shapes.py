@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import tunesmith as ts
-from tunesmith.integrate.shapes import parse_input_shapes
+from tunesmith.integrate.importing.shapes import parse_input_shapes
 
 
 def test_reads_shapes_of_several_inputs() -> None:

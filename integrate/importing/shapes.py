@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ..machine.errors import InputError, unknown_name
+from ...machine.errors import InputError, unknown_name
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each input by its name."""

@@ -1,0 +1,69 @@
+"""ONNX files: read and asked; nothing here changes anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from ...machine.errors import InputError
+from .shapes import Dims
+
+
+def read_onnx(path: Path) -> Any:
+    """Read an ONNX file.
+
+    Raises
+    ------
+    InputError
+        There is no such file, or it is no ONNX model.
+    """
+    if not path.is_file():
+        raise InputError(f"no such model file: {path}")
+    try:
+        proto = onnx.load(path)
+    except Exception as error:  # each parser that onnx picks by the file's name fails in its own way
+        raise InputError(f"not an ONNX model: {path}: {first_line(error)}") from error
+    if not proto.opset_import or not (proto.graph.node or proto.graph.output):
+        raise InputError(f"not an ONNX model: {path} holds no graph with operators")
+    return proto
+
+
+def declared_inputs(proto: Any) -> Dims:
+    """Return the inputs that a caller must give, with their shapes; weights are left out.
+
+    Raises
+    ------
+    InputError
+        An input is no tensor of known rank that holds numbers.
+    """
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    return {value.name: _dims(value) for value in proto.graph.input if value.name not in weights}
+
+
+def _dims(value: Any) -> tuple[int | str, ...]:
+    kind, tensor = value.type.WhichOneof("value"), value.type.tensor_type
+    if kind != "tensor_type" or tensor.elem_type == onnx.TensorProto.STRING:
+        found = "strings" if kind == "tensor_type" else str(kind or "untyped").partition("_")[0]
+        raise InputError(f"input {value.name!r} is no tensor of numbers ({found}): models take tensors")
+    if not tensor.HasField("shape"):
+        raise InputError(f"input {value.name!r} has no shape in this ONNX model; export it with its rank")
+    return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim)
+
+
+def opset_version(proto: Any) -> int:
+    """Return the version of the standard operators that a model uses."""
+    versions = [o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")]
+    return int(versions[0]) if versions else 1
+
+
+def node_label(node: Any) -> str:
+    """Name a node: its own name, else its first output's."""
+    return str(node.name or next(iter(node.output), "?"))
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or its type where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,87 @@
+"""ONNX operators written in simpler ones, where TVM's importer lacks the operator or imports it badly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+from onnx import compose, helper, inliner
+
+from .onnx_operators import is_importable
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a graph where a node is rewritten.
+
+    Parameters
+    ----------
+    types : dict
+        The types of the values so far.
+    constants : dict
+        The tensors among them, weights included.
+    opsets, ir_version
+        The model's.
+    """
+
+    types: dict[str, Any]
+    constants: dict[str, Any]
+    opsets: list[Any]
+    ir_version: int
+
+
+def rewritten(node: Any, known: Known) -> list[Any] | None:
+    """Return the nodes that take a node's place, or None if it stays."""
+    if node.op_type == "Sum":
+        return _adds(node)
+    if node.op_type == "Resize":
+        return _without_empty_inputs(node, known)
+    if not is_importable(node):
+        return _function_body(node, known)
+    return None
+
+
+def _without_empty_inputs(node: Any, known: Known) -> list[Any] | None:
+    """Leave out the empty tensors that older exporters give for optional inputs."""
+    empty = {name for name in node.input if name in known.constants and 0 in known.constants[name].dims}
+    if not empty:
+        return None
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.input[:] = ["" if name in empty else name for name in node.input]
+    return [copy]
+
+
+def _adds(node: Any) -> list[Any]:
+    """Write a Sum as a chain of Add: TVM stacks its inputs and reduces, which nothing can be fused with."""
+    inputs, result = list(node.input), node.output[0]
+    if len(inputs) == 1:
+        return [helper.make_node("Identity", inputs, [result])]
+    names = [f"{result}/sum{i}" for i in range(len(inputs) - 2)] + [result]
+    left = [inputs[0], *names[:-1]]
+    pairs = zip(left, inputs[1:], names, strict=True)
+    return [helper.make_node("Add", [a, b], [name]) for a, b, name in pairs]
+
+
+def _function_body(node: Any, known: Known) -> list[Any] | None:
+    """Return the nodes by which the ONNX standard itself defines an operator, if it is defined so."""
+    read = {name for name in node.input if name}
+    if not read <= set(known.types) or any(a.HasField("g") for a in node.attribute):
+        return None
+    graph = helper.make_graph(
+        [node],
+        "node",
+        [helper.make_value_info(name, known.types[name]) for name in sorted(read)],
+        [onnx.ValueInfoProto(name=name) for name in node.output if name],
+    )
+    model = helper.make_model(graph, opset_imports=known.opsets, ir_version=known.ir_version)
+    try:
+        body = inliner.inline_selected_functions(model, [(node.domain, node.op_type)], False, True).graph
+    except Exception:  # left to the importer, which names it
+        return None
+    if [n.op_type for n in body.node] == [node.op_type]:
+        return None
+    prefix = f"{node.name or next(filter(None, node.output))}/"
+    prefixed = compose.add_prefix_graph(body, prefix, rename_inputs=False, rename_outputs=False)
+    return list(prefixed.node)

@@ -1,0 +1,179 @@
+"""Graphs as exporters write them: shapes computed inside, symbolic dimensions, operators TVM lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tunesmith as ts
+from onnx import numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
+from tunesmith.integrate.importing.onnx_file import read_onnx
+from tunesmith.integrate.importing.onnx_folding import specialize
+
+VIEW = """
+    n = Shape(x)
+    i = Constant<value_int = 0>()
+    b = Gather(n, i)
+    axes = Constant<value_ints = [0]>()
+    bs = Unsqueeze(b, axes)
+    rest = Constant<value_ints = [2, -1]>()
+    to = Concat<axis = 0>(bs, rest)
+    y = Reshape(x, to)
+"""
+MASK = """
+    n = Shape<start = 1>(x)
+    axis = Constant<value_ints = [0]>()
+    l = Squeeze(n, axis)
+    zero = Constant<value_int = 0>()
+    one = Constant<value_int = 1>()
+    r = Range(zero, l, one)
+    ones = Constant<value_ints = [1]>()
+    column = Unsqueeze(r, ones)
+    keep = Less(r, column)
+    low = Constant<value_float = -2.0>()
+    y = Where(keep, x, low)
+"""
+PAD = """
+    n = Shape(x)
+    four = Constant<value_ints = [4, 4]>()
+    over = Mod(n, four)
+    missing = Sub(four, over)
+    none = ConstantOfShape<value = int64[1] {0}>(two)
+    pads = Concat<axis = 0>(none, missing)
+    y = Pad(x, pads)
+"""
+
+OWN = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>'
+
+
+def model(
+    path: Path, body: str, x: str = "float[b, l] x", y: str = "float[n, m] y", weights: str = ""
+) -> Path:
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({x}) => ({y}) {weights} {{ {body} }}'
+    onnx.save(parser.parse_model(text), path)
+    return path
+
+
+def check(path: Path, **inputs: np.ndarray) -> None:
+    """Compile a model for the shapes of the inputs and compare it with onnx's reference."""
+    package = ts.compile_model(ts.load_model(path, {name: a.shape for name, a in inputs.items()}))
+    expected = ReferenceEvaluator(str(path)).run(None, inputs)
+    for got, wanted in zip(package.run(inputs).values(), expected, strict=True):
+        assert got.dtype == wanted.dtype
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+def values(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def operators(path: Path, **shapes: tuple[int, ...]) -> list[str]:
+    proto = read_onnx(path)
+    specialize(proto, shapes)
+    return [node.op_type for node in proto.graph.node]
+
+
+@pytest.mark.parametrize(
+    ("body", "weights"), [(VIEW, ""), (MASK, ""), (PAD, "<int64[1] two = {2}>")], ids=["view", "mask", "pad"]
+)
+def test_shapes_computed_in_the_graph(tmp_path: Path, body: str, weights: str) -> None:
+    path = model(
+        tmp_path / "m.onnx", body, weights=weights, y="float[n, m] y" if body != VIEW else "float[n, m, k] y"
+    )
+    assert len(operators(path, x=(6, 6))) == 1
+    check(path, x=values(6, 6))
+
+
+def test_a_resize_to_a_computed_size(tmp_path: Path) -> None:
+    body = 'n = Shape(other) y = Resize<mode = "linear">(x, , , n)'
+    path = model(
+        tmp_path / "m.onnx", body, "float[1, 2, h, w] x, float[1, 2, p, q] other", "float[1, 2, p, q] y"
+    )
+    check(path, x=values(1, 2, 3, 4), other=values(1, 2, 6, 5))
+
+
+def test_a_branch_chosen_by_the_shape_takes_the_place_of_the_if(tmp_path: Path) -> None:
+    body = """
+        n = Size(x)
+        few = Constant<value_int = 10>()
+        small = Less(n, few)
+        y = If(small) <
+            then_branch = small_graph () => (float[b, l] u) { u = Neg(x) },
+            else_branch = large_graph () => (float[b, l] v) { v = Abs(x) }
+        >
+    """
+    path = model(tmp_path / "m.onnx", body)
+    assert operators(path, x=(3, 3)) == ["Neg", "Identity"]
+    assert operators(path, x=(4, 4)) == ["Abs", "Identity"]
+    check(path, x=values(4, 4))
+
+
+def test_an_operator_that_the_standard_defines_in_simpler_ones(tmp_path: Path) -> None:
+    path = model(tmp_path / "m.onnx", "y = Celu<alpha = 2.0>(x)")
+    assert "Celu" not in operators(path, x=(2, 3))
+    check(path, x=values(2, 3))
+
+
+def test_local_functions_are_written_out(tmp_path: Path) -> None:
+    text = f"""{OWN} g (float[2] x) => (float[2] y) {{ y = own.twice(x) }}
+        <domain: "own", opset_import: ["" : 17]> twice (a) => (b) {{ b = Add(a, a) }}"""
+    onnx.save(parser.parse_model(text), tmp_path / "m.onnx")
+    got = ts.compile_model(ts.load_model(tmp_path / "m.onnx")).run({"x": np.ones(2, np.float32)})
+    np.testing.assert_array_equal(got["output_0"], [2, 2])
+
+
+def test_an_operator_of_another_domain_is_another_operator(tmp_path: Path) -> None:
+    text = f"""{OWN} g (float[2] x) => (float[2] y) {{ y = own.Add(x, x) }}"""
+    onnx.save(parser.parse_model(text), tmp_path / "m.onnx")
+    with pytest.raises(ts.InputError, match=r"unsupported ONNX operator: own\.Add \(node 'y'\)"):
+        ts.load_model(tmp_path / "m.onnx")
+
+
+def test_random_numbers_and_large_results_are_not_folded(tmp_path: Path) -> None:
+    body = """shape = Constant<value_ints = [4096, 4096]>() big = ConstantOfShape(shape)
+        some = RandomNormal<shape = [2]>() y = Slice(big, zero, one) z = Add(some, some)"""
+    path = model(
+        tmp_path / "m.onnx",
+        body,
+        y="float[1, 4096] y, float[2] z",
+        weights="<int64[1] zero = {0}, int64[1] one = {1}>",
+    )
+    assert operators(path, x=(2, 3)) == ["ConstantOfShape", "RandomNormal", "Slice", "Add"]
+
+
+def test_what_no_output_depends_on_is_left_out(tmp_path: Path) -> None:
+    path = model(tmp_path / "m.onnx", "unused = Det(x) y = Neg(x)")
+    check(path, x=values(3, 3))
+
+
+def test_an_output_that_is_constant(tmp_path: Path) -> None:
+    check(
+        model(tmp_path / "m.onnx", "y = Shape(x) z = Neg(x)", y="int64[2] y, float[b, l] z"), x=values(2, 3)
+    )
+
+
+def test_weights_that_are_also_listed_as_inputs(tmp_path: Path) -> None:
+    path = model(tmp_path / "m.onnx", "t = Neg(w) y = Add(x, t)", "float[b, 2] x, float[2] w")
+    proto = onnx.load(path)
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32([1, 2]), "w"))
+    onnx.save(proto, path)
+    assert operators(path, x=(3, 2)) == ["Add"]
+    assert [spec.name for spec in ts.load_model(path, {"x": (3, 2)}).inputs] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        ("seq(float[2]) x", r"input 'x' is no tensor of numbers \(sequence\)"),
+        ("string[2] x", r"input 'x' is no tensor of numbers \(strings\)"),
+        ("float[] x", "has no shape"),
+    ],
+)
+def test_inputs_that_are_no_tensors(tmp_path: Path, x: str, message: str) -> None:
+    path: Any = tmp_path / "m.onnx"
+    with pytest.raises(ts.InputError, match=message):
+        ts.load_model(model(path, "y = Identity(x)", x))
