@@ -8,9 +8,9 @@ from typing import Any
 
 from tvm.target import Target, codegen
 
-from ..kernels.operator import ArgSpec
 from ..machine.errors import InputError
 from ..machine.process import TVM_VERSION
+from ..machine.signature import ArgSpec
 from ..machine.target import host_target
 from .lowering.application import Choice
 

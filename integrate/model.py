@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import onnx
 import tvm
 from tvm import relax
 
-from ..kernels.operator import ArgSpec
 from ..machine.errors import InputError
+from ..machine.signature import ArgSpec
 from ..machine.target import target_text
 from .importing.onnx_file import declared_inputs, read_onnx
 from .importing.onnx_import import import_onnx
@@ -66,10 +67,17 @@ def load_model(source: str | Path | Any, input_shapes: Shapes | None = None) -> 
     given = input_shapes or {}
     if isinstance(source, tvm.IRModule):
         return _from_module(source, given)
+    if isinstance(source, onnx.ModelProto):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(source)
+        return _from_onnx(source.graph.name or "model", copy, given)
     path = Path(source)
-    proto = read_onnx(path)
+    return _from_onnx(path.stem, read_onnx(path), given)
+
+
+def _from_onnx(name: str, proto: Any, given: Shapes) -> Model:
     shapes = bound_shapes(declared_inputs(proto), given)
-    return _described(path.stem, import_onnx(proto, shapes), tuple(shapes))
+    return _described(name, import_onnx(proto, shapes), tuple(shapes))
 
 
 def _from_module(mod: Any, given: Shapes) -> Model:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..kernels.operator import ArgSpec, Workload
+from ..kernels.operator import Workload
+from ..machine.signature import ArgSpec
 from ..machine.target import as_target
 from ..tuning.measuring.library import called_once
 from ..tuning.records.database import Database

@@ -14,10 +14,10 @@ import tvm
 from tvm import relax
 
 from .. import __version__
-from ..kernels.operator import ArgSpec
 from ..machine.arrays import as_numpy, as_tensor
 from ..machine.errors import InputError, unknown_name
 from ..machine.process import TVM_VERSION
+from ..machine.signature import ArgSpec
 from ..machine.target import as_target, target_text
 from ..tuning.measuring.measurement import Timing, measure
 from ..tuning.measuring.verification import inputs_for

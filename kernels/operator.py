@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import tvm
 import tvm_ffi
 
 from ..machine.errors import InputError, blamed, unknown_name
+from ..machine.signature import ArgSpec
 from .libraries import Libraries
 
 Shape = Mapping[str, Any]
@@ -69,20 +69,6 @@ class Example:
 
     shape: Shape
     source: str
-
-
-@dataclass(frozen=True)
-class ArgSpec:
-    """One argument of a kernel: its name, shape and dtype."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return (prod(self.shape) * tvm.DataType(self.dtype).bits + 7) // 8
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import tvm
 import tvm_ffi
 
 from .errors import InputError
+from .runtime import global_function
 
 ALIGNMENT = 64
 """Bytes: what TVM's allocator gives and its generated code relies on."""
@@ -46,7 +46,7 @@ def aligned_copy(array: Any) -> np.ndarray:
 
 
 def as_tensor(array: Any) -> Any:
-    """Return a TVM tensor with the content of a NumPy array, a torch tensor or a TVM tensor.
+    """Return a TVM tensor with the content of any array: NumPy's, torch's, TVM's, or one with DLPack.
 
     It shares the array's memory where that is aligned, contiguous and writable, and is a copy otherwise.
 
@@ -55,7 +55,7 @@ def as_tensor(array: Any) -> Any:
     InputError
         It is none of these, or its dtype is one that TVM does not know.
     """
-    if isinstance(array, tvm.runtime.Tensor) and _is_usable_tensor(array):
+    if isinstance(array, tvm_ffi.Tensor) and _is_usable_tensor(array):
         return array
     source = as_numpy(array)
     try:
@@ -65,12 +65,14 @@ def as_tensor(array: Any) -> Any:
 
 
 def as_numpy(array: Any) -> np.ndarray:
-    """Return a NumPy view of a NumPy array, a torch tensor or a TVM tensor; a copy if it is on a device.
+    """Return a NumPy view of any array: NumPy's, torch's, TVM's, or one with DLPack.
+
+    It is a copy where a torch or TVM tensor lies on a device.
 
     Raises
     ------
     InputError
-        It is none of these.
+        It is none of these, or another library's tensor that is not in this machine's memory.
     """
     if isinstance(array, np.ndarray):
         return np.asarray(array)
@@ -81,6 +83,8 @@ def as_numpy(array: Any) -> np.ndarray:
         return _from_torch(array, torch)
     if isinstance(array, np.generic) or hasattr(array, "__array__"):
         return np.asarray(array)
+    if hasattr(array, "__dlpack__"):
+        return _from_dlpack(array)
     raise InputError(
         f"an argument must be a NumPy array, a torch tensor or a TVM tensor: found {type(array).__name__}"
     )
@@ -186,11 +190,21 @@ def _checked_output(out: Any, argument: Argument) -> np.ndarray:
 def _shared_tensor(array: np.ndarray) -> Any:
     """Return a TVM tensor on the memory of a usable array."""
     name = array.dtype.name
-    if array.size == 0:
-        return tvm.runtime.empty(array.shape, name)
     if array.dtype.kind in _DLPACK_KINDS:
-        return tvm.runtime.from_dlpack(array)
-    return tvm.runtime.from_dlpack(array.view(_integer_like(array.dtype)))._create_view(array.shape, name)
+        return _imported(array)
+    return _seen_as(_imported(array.view(_integer_like(array.dtype))), name)
+
+
+def _imported(array: np.ndarray) -> Any:
+    # An empty array may lie anywhere.
+    alignment = ALIGNMENT if array.size else 0
+    return tvm_ffi.from_dlpack(array, require_alignment=alignment, require_contiguous=True)
+
+
+def _seen_as(tensor: Any, dtype: str) -> Any:
+    """Return a tensor's memory as another type of the same width."""
+    shape = tvm_ffi.Shape([int(extent) for extent in tensor.shape])
+    return global_function("runtime.TVMTensorCreateView")(tensor, shape, tvm_ffi.dtype(dtype), 0)
 
 
 def _is_usable(array: np.ndarray) -> bool:
@@ -220,7 +234,7 @@ def _from_tvm(tensor: Any) -> np.ndarray:
     element = _numpy_dtype(tensor.dtype)
     if element.kind in _DLPACK_KINDS:
         return np.from_dlpack(tensor)
-    return np.from_dlpack(tensor._create_view(tensor.shape, _integer_like(element).name)).view(element)
+    return np.from_dlpack(_seen_as(tensor, _integer_like(element).name)).view(element)
 
 
 def _from_torch(tensor: Any, torch: Any) -> np.ndarray:
@@ -231,6 +245,15 @@ def _from_torch(tensor: Any, torch: Any) -> np.ndarray:
         return np.asarray(tensor.numpy())
     element = np.dtype(getattr(ml_dtypes, name))
     return np.asarray(tensor.view(getattr(torch, _integer_like(element).name)).numpy()).view(element)
+
+
+def _from_dlpack(array: Any) -> np.ndarray:
+    """Return the memory of any other library's tensor as an array."""
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"NumPy cannot read a tensor of {type(array).__name__}: {reason}") from None
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype[Any]:

@@ -77,17 +77,19 @@ def require_sound_tvm() -> None:
         )
 
 
-def keep_torch_out() -> None:
-    """Import TVM without PyTorch, for processes of our own (workers, the command line).
+def keep_torch_out(module: str = "tvm") -> None:
+    """Import TVM, or ``tvm_ffi`` alone, without PyTorch.
 
-    tvm-ffi imports torch where it is installed, and that takes longer than TVM itself. Torch can still be
+    Both import torch where it is installed, and that takes longer than TVM itself. Torch can still be
     imported afterwards.
     """
+    from importlib import import_module
+
     if "torch" in sys.modules or "tvm_ffi" in sys.modules:
         return
     sys.modules["torch"] = None  # type: ignore[assignment]  # how Python says "not importable"
     try:
-        import tvm  # noqa: F401
+        import_module(module)
     finally:
         del sys.modules["torch"]
 

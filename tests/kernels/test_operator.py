@@ -7,7 +7,8 @@ import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.kernels import OPERATORS
-from tunesmith.kernels.operator import ArgSpec, as_prim_func
+from tunesmith.kernels.operator import as_prim_func
+from tunesmith.machine.signature import ArgSpec
 from tvm import te
 from tvm.script import tirx as T
 

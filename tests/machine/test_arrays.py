@@ -213,6 +213,31 @@ def test_an_unaligned_tensor_is_copied():
     assert as_numpy(tensor).all()
 
 
+class Foreign:
+    """A tensor of a library that tunesmith has never heard of."""
+
+    def __init__(self, array, device=(1, 0)):
+        self.array, self.device = array, device
+
+    def __dlpack__(self, **options):
+        if self.device[0] != 1:
+            raise BufferError("it lies elsewhere")
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.device
+
+
+def test_any_tensor_with_dlpack_is_read_in_place():
+    array = aligned_copy(np.ones((3, 5), "float32"))
+    assert np.shares_memory(as_numpy(Foreign(array)), array)
+
+
+def test_a_tensor_elsewhere_is_refused():
+    with pytest.raises(InputError, match="NumPy cannot read a tensor of Foreign: "):
+        as_numpy(Foreign(np.ones(3), device=(2, 0)))
+
+
 @pytest.mark.parametrize("shape", [(), (0, 3)])
 def test_as_tensor_of_scalars_and_empty_arrays(shape):
     assert tuple(as_tensor(np.zeros(shape, "float32")).shape) == shape

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tunesmith as ts
 import tvm
-from tunesmith.kernels.operator import ArgSpec
 from tunesmith.machine.arrays import aligned_copy, aligned_empty, as_tensor
+from tunesmith.machine.signature import ArgSpec
 from tunesmith.machine.target import host_target
 from tunesmith.tuning.measuring.verdict import compare
 from tunesmith.tuning.measuring.verification import (

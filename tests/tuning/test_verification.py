@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tunesmith as ts
-from tunesmith.kernels.operator import ArgSpec
+from tunesmith.machine.signature import ArgSpec
 from tunesmith.tuning.measuring.verdict import compare
 from tunesmith.tuning.measuring.verification import (
     expected_output,

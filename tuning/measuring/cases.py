@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ...kernels.operator import ArgSpec, Workload
+from ...kernels.operator import Workload
 from ...machine.errors import InputError
+from ...machine.signature import ArgSpec
 from .guards import GuardedArray
 from .measurement import seconds_of
 from .verdict import Expected, Verdict

@@ -13,8 +13,9 @@ from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 from tvm_ffi import structural_walk
 
-from ...kernels.operator import ArgSpec, Ranges, Workload
+from ...kernels.operator import Ranges, Workload
 from ...machine.errors import InputError, blamed
+from ...machine.signature import ArgSpec
 from ...schedules.analysis import root_block
 
 # Tolerance in rounding errors: see `tolerance`.
