@@ -12,7 +12,7 @@ import numpy as np
 from ..machine.errors import InputError
 from ..machine.target import as_target
 from ..tuning.measuring.verdict import compare
-from .lowering.application import FALLBACK, Choice
+from .lowering.choice import FALLBACK, Choice
 from .lowering.functions import prim_funcs
 from .model import Model
 from .package import Inputs, Package, build_package, filled

@@ -12,7 +12,7 @@ from ..machine.errors import InputError
 from ..machine.process import TVM_VERSION
 from ..machine.signature import ArgSpec
 from ..machine.target import host_target
-from .lowering.application import Choice
+from .lowering.choice import Choice
 
 FORMAT = "tunesmith-package"
 FORMAT_VERSION = 1

@@ -22,7 +22,8 @@ from ..machine.target import as_target, target_text
 from ..tuning.measuring.measurement import Timing, measure
 from ..tuning.measuring.verification import inputs_for
 from ..tuning.records.database import Database
-from .lowering.application import Choice, apply_records, require_records
+from .lowering.application import apply_records, require_records
+from .lowering.choice import Choice
 from .lowering.code import compile_code
 from .lowering.dump import NO_DUMP, Dump
 from .lowering.packing import pack_weights

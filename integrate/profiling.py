@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from ..machine.peaks import roofline_seconds
-from .lowering.application import Choice
+from .lowering.choice import Choice
 
 RUNTIME = "(runtime)"
 """The row of everything that is no function of the model: memory, shapes, views."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from ... import schedules
@@ -13,46 +13,15 @@ from ...machine.target import target_text
 from ...schedules.transforms import keep_separable_packing
 from ...tuning.records.compilation import scheduled_from_record
 from ...tuning.records.database import Database
+from ...tuning.records.record import Record
+from .choice import DEFAULT, FALLBACK, RECORD, Choice
 from .functions import as_workload, is_workload, prim_funcs
-
-RECORD, DEFAULT, FALLBACK = "record", "default", "fallback"
 
 _SCHEDULED = "tirx.is_scheduled"
 
 
 class MissingRecordsError(RuntimeError):
     """A model was to be compiled from records alone, and some of its functions have none."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The schedule that one function of a model got, and why.
-
-    Parameters
-    ----------
-    function : str
-        Its name in the model.
-    origin : str
-        ``record``; ``default``, the first rule that applies; or ``fallback``, where a better one failed.
-    schedule : str
-        The rule, or the record's space; ``none`` if every rule failed.
-    reason : str
-        The record's id and time, and what failed before.
-    flops : int
-        Operations of one call.
-    bytes_moved : int
-        The least traffic of one call: each argument once.
-    dtype : str
-        The output's type.
-    """
-
-    function: str
-    origin: str
-    schedule: str
-    reason: str
-    flops: int = 0
-    bytes_moved: int = 0
-    dtype: str = ""
 
 
 def apply_records(mod: Any, target: Any, database: Database | None = None) -> tuple[Any, list[Choice]]:
@@ -105,7 +74,7 @@ def _scheduled(name: str, func: Any, target: Any, database: Database | None) -> 
     failures: list[str] = []
     workload = as_workload(name, func) if is_workload(func) else None
     main = func.with_attr("global_symbol", "main")
-    for origin, space, reason, make in _candidates(workload, main, target, database):
+    for origin, space, reason, make, record in _candidates(workload, main, target, database):
         try:
             schedule = make()
         except Exception as error:  # a schedule may fail in any way; the next one is tried and this one told
@@ -113,26 +82,31 @@ def _scheduled(name: str, func: Any, target: Any, database: Database | None) -> 
             continue
         if schedule is not None:
             origin = FALLBACK if failures and origin == DEFAULT else origin
-            return schedule, _choice(name, workload, origin, space, "; ".join([*failures, reason]))
+            choice = _choice(name, workload, origin, space, "; ".join([*failures, reason]))
+            return schedule, choice if record is None else _of_record(choice, record)
     return None, _choice(name, workload, FALLBACK, "none", "; ".join([*failures, "no schedule applies"]))
 
 
 def _candidates(
     workload: Workload | None, func: Any, target: Any, database: Database | None
-) -> Iterator[tuple[str, str, str, Any]]:
-    """Yield origin, space, reason and a function that makes the schedule."""
+) -> Iterator[tuple[str, str, str, Any, Record | None]]:
+    """Yield origin, space, reason, a function that makes the schedule, and the record that it comes from."""
     reason = "no database given"
     if database is not None:
         record = database.best(workload.hash, target_text(target)) if workload else None
         reason = "no verified record of this target"
         if record is not None and record.median_s is not None:
             time = f"record {record.id}: {record.median_s * 1e3:.4g} ms"
-            yield RECORD, record.space, time, lambda: scheduled_from_record(record, func, target)
+            yield RECORD, record.space, time, lambda: scheduled_from_record(record, func, target), record
     for rule in schedules.schedule_rules().values():
-        yield DEFAULT, rule.name, reason, lambda rule=rule: rule.scheduled(func, target)
+        yield DEFAULT, rule.name, reason, lambda rule=rule: rule.scheduled(func, target), None
 
 
 def _choice(name: str, workload: Workload | None, origin: str, space: str, reason: str) -> Choice:
     if workload is None:
         return Choice(name, origin, space, reason)
     return Choice(name, origin, space, reason, workload.flops, workload.bytes_moved, workload.dtype)
+
+
+def _of_record(choice: Choice, record: Record) -> Choice:
+    return replace(choice, record=record.id, recorded_s=record.median_s)

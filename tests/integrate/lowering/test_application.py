@@ -52,6 +52,7 @@ def test_a_record_is_put_back_into_the_model(
     choice = _choice(package.choices, workload.name)
     assert (choice.origin, choice.schedule) == ("record", "conv2d")
     assert choice.reason == f"record test-{workload.name}: 2 ms"
+    assert (choice.record, choice.recorded_s) == (f"test-{workload.name}", 2e-3)
     assert sum(c.origin == "record" for c in package.choices) == 1
     np.testing.assert_allclose(package.run({"x": net_input})["output_0"], net_output, rtol=1e-4, atol=1e-5)
 
