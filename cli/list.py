@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..machine.errors import unknown_name
 from .options import TvmCommand, common_options
 from .output import Column, print_rows
+
+if TYPE_CHECKING:
+    from ..kernels.operator import Operator
 
 KINDS = ("operators", "schedules", "spaces", "strategies")
 
@@ -23,31 +27,49 @@ _COLUMNS = {
 }
 
 
-@click.command("list", cls=TvmCommand, examples=["list operators"])
+@click.command("list", cls=TvmCommand, examples=["list operators", "list my_ops.py"])
 @click.argument("kind", metavar="[KIND]", required=False)
 @common_options
 def list_command(kind: str | None, as_json: bool) -> None:
     """List the operators, schedules, spaces or strategies.
 
-    KIND is operators, schedules, spaces or strategies; left out, all are listed. A dimension with a
-    default is written NAME=DEFAULT and may be left out of --shape.
+    KIND is operators, schedules, spaces or strategies; left out, all are listed. A FILE.py of your own lists
+    its operators and the schedules that it adds. A dimension with a default is written NAME=DEFAULT and may
+    be left out of --shape.
     """
+    if kind is not None and ".py" in kind:
+        _list_file(kind, as_json)
+        return
     if kind not in (None, *KINDS):
         raise unknown_name("list", str(kind), KINDS)
-    for number, each in enumerate(KINDS if kind is None else [kind]):
+    make = {"operators": _operators, "schedules": _schedules, "spaces": _spaces, "strategies": _strategies}
+    _print_tables({each: make[each]() for each in (KINDS if kind is None else [kind])}, as_json)
+
+
+def _list_file(place: str, as_json: bool) -> None:
+    """List what a user's file has: FILE.py, or one operator of it as FILE.py:NAME."""
+    from ..kernels.user_file import load_operator, operators_in
+    from ..schedules import RULES
+
+    file, _, name = place.partition(".py:")
+    found = {name: load_operator(place)} if name else operators_in(place)
+    operators = {f"{file.removesuffix('.py')}.py:{variable}": op for variable, op in found.items()}
+    own = [row for row in _schedules() if row["name"] not in {rule.name for rule in RULES}]
+    _print_tables({"operators": _operators(operators), **({"schedules": own} if own else {})}, as_json)
+
+
+def _print_tables(tables: dict[str, list[dict[str, Any]]], as_json: bool) -> None:
+    """Print a table for each kind."""
+    for number, (kind, found) in enumerate(tables.items()):
         if number and not as_json:
             click.echo()
-        heading = each if kind is None else "name"
-        columns = [Column("name", heading), *(Column(key, key, width=_WIDTH) for key in _COLUMNS[each])]
-        print_rows(_rows(each), columns, as_json)
+        heading = kind if len(tables) > 1 else "name"
+        columns = [Column("name", heading), *(Column(key, key, width=_WIDTH) for key in _COLUMNS[kind])]
+        singular = kind.replace("ies", "y").removesuffix("s")
+        print_rows([{"kind": singular, **row} for row in found], columns, as_json)
 
 
-def _rows(kind: str) -> list[dict[str, Any]]:
-    make = {"operators": _operators, "schedules": _schedules, "spaces": _spaces, "strategies": _strategies}
-    return [{"kind": kind.replace("ies", "y").removesuffix("s"), **row} for row in make[kind]()]
-
-
-def _operators() -> list[dict[str, Any]]:
+def _operators(operators: Mapping[str, Operator] | None = None) -> list[dict[str, Any]]:
     from ..kernels import OPERATORS
 
     return [
@@ -57,7 +79,7 @@ def _operators() -> list[dict[str, Any]]:
             "dtypes": list(op.dtypes),
             "examples": len(op.examples),
         }
-        for name, op in OPERATORS.items()
+        for name, op in (operators or OPERATORS).items()
     ]
 
 

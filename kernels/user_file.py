@@ -8,6 +8,7 @@ from hashlib import sha1
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from ..machine.errors import InputError, unknown_name
 from .operator import Operator
@@ -31,15 +32,33 @@ def load_operator(place: str) -> Operator:
     file, _, name = place.rpartition(":")
     if not file.endswith(".py") or not name.isidentifier():
         raise InputError(f"a user's operator is written FILE.py:NAME: {place!r}")
-    path = Path(file).resolve()
-    if not path.is_file():
-        raise InputError(f"no such file: {file}; write FILE.py:NAME with a path from {Path.cwd()}")
-    found = vars(_run(path, file))
+    found = _names_in(file)
     if name not in found:
         raise unknown_name(f"name in {file}", name, [k for k, v in found.items() if isinstance(v, Operator)])
     if not isinstance(found[name], Operator):
         raise InputError(f"{file}:{name} must be a tunesmith.Operator: it is a {type(found[name]).__name__}")
     return found[name]
+
+
+def operators_in(file: str) -> dict[str, Operator]:
+    """Run a user's Python file and return every operator it defines, by the name of its variable.
+
+    Raises
+    ------
+    InputError
+        There is no such file, it fails when it is run, or it defines no operator.
+    """
+    found = {name: value for name, value in _names_in(file).items() if isinstance(value, Operator)}
+    if not found:
+        raise InputError(f"{file} defines no operator: give a variable of it a tunesmith.Operator")
+    return found
+
+
+def _names_in(file: str) -> dict[str, Any]:
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise InputError(f"no such file: {file}; write FILE.py:NAME with a path from {Path.cwd()}")
+    return vars(_run(path, file))
 
 
 def _run(path: Path, shown: str) -> ModuleType:
@@ -60,6 +79,7 @@ def _run(path: Path, shown: str) -> ModuleType:
 def _failure(error: Exception, path: Path, shown: str) -> InputError:
     """Name the user's line that failed: the deepest one in that file."""
     what = f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
+    what = str(error) if isinstance(error, InputError) else what
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return InputError(f"{shown}, line {error.lineno}: SyntaxError: {error.msg}")
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]

@@ -39,7 +39,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
 def last_line(error: BaseException) -> str:
     """Return the line of an error that says what is wrong: TVM's come with the whole program before it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__
+    text = lines[-1].removeprefix("Error message: ") if lines else ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 @contextmanager

@@ -29,8 +29,10 @@ class Points:
         self.sizes = tuple(len(values) for values in self._values.values())
         raw = np.array([[p[name] for name in self._values] for p in self._points], dtype=np.int64)
         raw = raw.reshape(len(self._points), len(self.sizes))
-        columns = [np.searchsorted(v, raw[:, i]) for i, v in enumerate(self._values.values())]
-        self.positions: Positions = np.stack(columns, axis=1).astype(np.int64)
+        # A schedule without knobs has one point of no coordinates.
+        self.positions: Positions = np.empty(raw.shape, np.int64)
+        for i, values in enumerate(self._values.values()):
+            self.positions[:, i] = np.searchsorted(values, raw[:, i])
         codes = self._codes(self.positions)
         self._order = np.argsort(codes)
         self._sorted_codes = codes[self._order]
@@ -85,4 +87,6 @@ class Points:
 
     def _codes(self, positions: Positions) -> Positions:
         """Give every position, legal or not, its number in the order of the grid."""
+        if not self.sizes:
+            return np.zeros(positions.shape[:-1], np.int64)
         return np.ravel_multi_index(tuple(np.moveaxis(positions, -1, 0)), self.sizes)
