@@ -46,12 +46,12 @@ _PUBLIC: dict[str, str] = {
     "compile": "tuning.records.compilation",
     "load_model": "integrate.model",
     "extract_workloads": "integrate.extraction",
-    "compile_model": "integrate.package",
-    "load_package": "integrate.package",
-    "compile_operator": "integrate.operator_package",
+    "compile_model": "integrate.packaging.build",
+    "load_package": "integrate.running.package",
+    "compile_operator": "integrate.packaging.build",
     "extract_workload": "integrate.extraction",
-    "compare_outputs": "integrate.comparison",
-    "compare_packages": "integrate.comparison",
+    "compare_outputs": "integrate.running.outputs",
+    "compare_packages": "integrate.running.comparison",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]

@@ -66,9 +66,8 @@ def compile_command(
     which it got and why.
     """
     from ..integrate.lowering.application import MissingRecordsError
-    from ..integrate.operator_package import compile_operator
-    from ..integrate.package import compile_model
-    from ..integrate.package_file import require_writable
+    from ..integrate.packaging.build import compile_model, compile_operator
+    from ..integrate.packaging.writing import require_writable
 
     require_writable(output)
     compile_for, database = runnable_target(target), existing_database(database_path)

@@ -86,8 +86,8 @@ def run(
     as_json: bool,
 ) -> None:
     """Run a package and print its outputs, its time, or where the time goes."""
-    from ..integrate.package import load_package
-    from ..integrate.package_file import require_writable
+    from ..integrate.packaging.writing import require_writable
+    from ..integrate.running.package import load_package
 
     if outputs_path:
         require_writable(outputs_path)

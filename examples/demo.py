@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import tunesmith as ts
 from tabulate import tabulate
-from tunesmith.integrate.baseline import has_onnxruntime, run_onnxruntime
+from tunesmith.integrate.running.baseline import has_onnxruntime, run_onnxruntime
 from tunesmith.integrate.samples import sample
 
 TRIALS = 16

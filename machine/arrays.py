@@ -30,7 +30,7 @@ Argument = tuple[str, Sequence[int], str]
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
     """Return an array of undefined content that starts at a multiple of 64 bytes."""
-    element = _numpy_dtype(dtype)
+    element = array_dtype(dtype)
     size = prod(shape) * element.itemsize
     room = np.empty(size + ALIGNMENT, np.uint8)
     start = -room.ctypes.data % ALIGNMENT
@@ -231,7 +231,7 @@ def _from_tvm(tensor: Any) -> np.ndarray:
     """Return the memory of a TVM tensor as an array."""
     if _is_on_device(tensor):
         return np.asarray(tensor.numpy())
-    element = _numpy_dtype(tensor.dtype)
+    element = array_dtype(tensor.dtype)
     if element.kind in _DLPACK_KINDS:
         return np.from_dlpack(tensor)
     return np.from_dlpack(_seen_as(tensor, _integer_like(element).name)).view(element)
@@ -256,7 +256,7 @@ def _from_dlpack(array: Any) -> np.ndarray:
         raise InputError(f"NumPy cannot read a tensor of {type(array).__name__}: {reason}") from None
 
 
-def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
+def array_dtype(dtype: Any) -> np.dtype[Any]:
     """Return NumPy's dtype of a name, also those that ml_dtypes adds."""
     try:
         return np.dtype(dtype if isinstance(dtype, np.dtype) else str(dtype))

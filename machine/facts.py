@@ -11,6 +11,7 @@ from typing import Any
 import tvm
 from tvm.target import codegen
 
+from .cpu import cpu_identity
 from .process import usable_cpus
 from .target import as_target, host_target
 
@@ -93,13 +94,13 @@ def machine_fingerprint() -> str:
     """Return a short text that is the same only on like machines: CPU model, usable CPUs, features."""
     host = host_target()
     features = " ".join(sorted(map(str, codegen.llvm_get_cpu_features(host))))
-    digest = hashlib.sha256(f"{_cpu_identity()} {features}".encode()).hexdigest()[:8]
+    digest = hashlib.sha256(f"{cpu_identity()} {features}".encode()).hexdigest()[:8]
     return f"{host.attrs['mcpu']}-{usable_cpus()}cpu-{digest}"
 
 
 def cpu_model() -> str:
     """Name the CPU as the system does; LLVM's name for it where the system has none."""
-    for line in _cpu_identity().splitlines():
+    for line in cpu_identity().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return str(codegen.llvm_get_system_cpu())
@@ -137,13 +138,3 @@ def _host_caches(folder: Path = _CACHES) -> dict[int, int]:
         except (OSError, ValueError, IndexError):
             continue
     return sizes
-
-
-def _cpu_identity() -> str:
-    """Return the lines of the system's first CPU that name its model; empty where there are none."""
-    try:
-        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
-    except OSError:
-        return ""
-    names = ("vendor_id", "model name", "cpu family", "model\t", "stepping", "CPU implementer", "CPU part")
-    return "\n".join(line for line in first.splitlines() if line.startswith(names))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from .errors import InputError
 
@@ -20,9 +20,22 @@ def written_aside(path: Path) -> Iterator[IO[str]]:
     InputError
         The file cannot be written; nothing of it is left behind.
     """
+    with _aside(path, "x", "utf-8") as file:
+        yield file
+
+
+@contextmanager
+def bytes_written_aside(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file of bytes as `written_aside` writes text; it can be read and changed meanwhile."""
+    with _aside(path, "x+b") as file:
+        yield file
+
+
+@contextmanager
+def _aside(path: Path, mode: str, encoding: str | None = None) -> Iterator[IO[Any]]:
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with aside.open("x", encoding="utf-8") as file:
+        with aside.open(mode, encoding=encoding) as file:
             try:
                 yield file
                 file.flush()

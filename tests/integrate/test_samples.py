@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import tunesmith as ts
-from tunesmith.integrate.comparison import compare_outputs
+from tunesmith.integrate.running.outputs import compare_outputs
 from tunesmith.integrate.samples import sample, sample_names
 
 

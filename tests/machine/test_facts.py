@@ -79,5 +79,5 @@ def test_the_fingerprint_is_stable_and_a_file_name():
 
 def test_the_cpu_has_a_name(monkeypatch):
     assert cpu_model()
-    monkeypatch.setattr(module, "_cpu_identity", lambda: "")
+    monkeypatch.setattr(module, "cpu_identity", lambda: "")
     assert cpu_model() == host_target().attrs["mcpu"]

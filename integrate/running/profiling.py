@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-from ..machine.peaks import roofline_seconds
-from .lowering.choice import Choice
+from ..lowering.choice import Choice
 
 RUNTIME = "(runtime)"
 """The row of everything that is no function of the model: memory, shapes, views."""
@@ -18,7 +17,8 @@ RUNTIME = "(runtime)"
 _PREPACKED = "_prepacked"
 
 ProfileRow = dict[str, Any]
-"""``function, calls, seconds (of one inference), share, gflops, roofline_fraction, origin, schedule``."""
+"""``function, calls, seconds (of one inference), share, gflops, roofline_fraction, origin, record,
+schedule``."""
 
 
 def profile(vm: Any, tensors: Sequence[Any], choices: Sequence[Choice], repeat: int) -> list[ProfileRow]:
@@ -47,7 +47,7 @@ def profile(vm: Any, tensors: Sequence[Any], choices: Sequence[Choice], repeat: 
 def _durations(vm: Any, tensors: Sequence[Any], known: dict[str, Choice]) -> dict[str, list[float]]:
     """Run once and return the seconds of each call by function."""
     found: dict[str, list[float]] = defaultdict(list)
-    vm.set_instrument(_stopwatch(found, known))
+    vm["set_instrument"](_stopwatch(found, known))
     vm["main"](*tensors)
     return found
 
@@ -70,10 +70,13 @@ def _stopwatch(found: dict[str, list[float]], known: dict[str, Choice]) -> Calla
 
 def _row(name: str, calls: int, seconds: float, total: float, choice: Choice | None) -> ProfileRow:
     row: ProfileRow = {"function": name, "calls": calls, "seconds": seconds, "share": seconds / total}
-    row |= {"gflops": None, "roofline_fraction": None, "origin": None, "schedule": None}
+    row |= {"gflops": None, "roofline_fraction": None, "origin": None, "record": None, "schedule": None}
     if choice is not None:
-        row |= {"origin": choice.origin, "schedule": choice.schedule}
+        row |= {"origin": choice.origin, "record": choice.record or None, "schedule": choice.schedule}
     if choice is not None and choice.flops:
+        # It loads the compiler where this machine was never measured.
+        from ...machine.peaks import roofline_seconds
+
         least = roofline_seconds(choice.flops, choice.bytes_moved, choice.dtype)
         row |= {"gflops": choice.flops * calls / seconds / 1e9, "roofline_fraction": least * calls / seconds}
     return row

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import zipfile
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,12 @@ import numpy as np
 import pytest
 import tunesmith as ts
 from onnx import helper
-from tunesmith.integrate.package_file import require_writable
+from tunesmith.integrate.running.inputs import filled
+from tunesmith.integrate.running.package import Package
 from tunesmith.machine.arrays import aligned_copy
+from tunesmith.machine.signature import ArgSpec
 
-from .conftest import write_onnx
+from ..conftest import write_onnx
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -24,25 +24,6 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 @pytest.fixture(scope="module")
 def package_file(net_package: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return net_package.export(tmp_path_factory.mktemp("packages") / "net.package")
-
-
-def _rewritten(source: Path, target: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
-    """Copy a package with its members changed."""
-    with zipfile.ZipFile(source) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    change(members)
-    with zipfile.ZipFile(target, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return target
-
-
-def _with_manifest(source: Path, copy: Path, **fields: Any) -> Path:
-    def change(members: dict[str, bytes]) -> None:
-        manifest = {**json.loads(members["manifest.json"]), **fields}
-        members["manifest.json"] = json.dumps(manifest).encode()
-
-    return _rewritten(source, copy, change)
 
 
 def test_computes_what_the_model_computes(
@@ -158,33 +139,13 @@ def test_the_profile_names_every_function(net_package: Any) -> None:
     assert (row["origin"], row["schedule"]) == ("default", "conv2d")
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [("", "it is a folder"), ("none/net.package", "there is no folder"), ("net.package", None)],
-)
-def test_where_a_package_may_be_written(tmp_path: Path, path: str, message: str | None) -> None:
-    if message is None:
-        assert require_writable(tmp_path / path) == tmp_path / path
-        assert not any(tmp_path.iterdir())
-    else:
-        with pytest.raises(ts.InputError, match=rf"cannot write .*: {message}"):
-            require_writable(tmp_path / path)
-
-
-@pytest.mark.skipif(os.name == "posix" and os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_write_permission(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(ts.InputError, match="Permission denied; choose another folder"):
-        require_writable(tmp_path / "net.package")
-
-
 def test_the_output_path_is_checked_before_the_work(
     net: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_work(*_: Any) -> None:
         raise AssertionError("the work was begun")
 
-    monkeypatch.setattr("tunesmith.integrate.package.apply_records", no_work)
+    monkeypatch.setattr("tunesmith.integrate.packaging.build.apply_records", no_work)
     with pytest.raises(ts.InputError, match="there is no folder"):
         ts.compile_model(net, output=tmp_path / "none" / "net.package")
 
@@ -199,79 +160,74 @@ def test_a_loaded_package_is_copied_not_exported(package_file: Path, tmp_path: P
         ts.load_package(package_file).export(tmp_path / "again.package")
 
 
-def test_no_such_package(tmp_path: Path) -> None:
-    with pytest.raises(ts.InputError, match=r"no such package: .*none"):
-        ts.load_package(tmp_path / "none")
-
-
-def test_another_file_is_no_package(tmp_path: Path, net_path: Path) -> None:
-    with pytest.raises(ts.InputError, match="not a tunesmith package, or a damaged one"):
-        ts.load_package(net_path)
-    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
-        archive.writestr("readme.txt", "hello")
-    with pytest.raises(ts.InputError, match=r"not a tunesmith package: .*: it holds 'readme.txt'"):
-        ts.load_package(tmp_path / "other.zip")
-
-
-@pytest.mark.parametrize("kept", [0.5, 0.99])
-def test_a_truncated_package_is_found(package_file: Path, tmp_path: Path, kept: float) -> None:
-    content = package_file.read_bytes()
-    (tmp_path / "short").write_bytes(content[: int(len(content) * kept)])
-    with pytest.raises(ts.InputError, match="damaged"):
-        ts.load_package(tmp_path / "short")
-
-
-@pytest.mark.parametrize("member", ["net.so", "weights.params", "manifest.json"])
-def test_an_altered_package_is_found(package_file: Path, tmp_path: Path, member: str) -> None:
-    content = bytearray(package_file.read_bytes())
-    with zipfile.ZipFile(package_file) as archive:
-        info = archive.getinfo(member)
-    content[info.header_offset + 30 + len(member) + info.file_size // 2] ^= 0xFF
-    (tmp_path / "altered").write_bytes(content)
-    with pytest.raises(ts.InputError, match="damaged"):
-        ts.load_package(tmp_path / "altered")
-
-
-@pytest.mark.parametrize("name", ["../evil.so", "/tmp/evil.so", "net.so/../../evil.so"])
-def test_a_member_that_escapes_is_refused(package_file: Path, tmp_path: Path, name: str) -> None:
-    path = _rewritten(package_file, tmp_path / "p", lambda members: members.update({name: b"evil"}))
-    with pytest.raises(ts.InputError, match=r"not a tunesmith package: .*: it holds '.*evil.so'"):
-        ts.load_package(path)
-
-
-def test_a_package_without_its_weights_is_refused(package_file: Path, tmp_path: Path) -> None:
-    path = _rewritten(package_file, tmp_path / "p", lambda members: members.__delitem__("weights.params"))
-    with pytest.raises(ts.InputError, match="it is incomplete"):
-        ts.load_package(path)
+def test_a_call_takes_inputs_by_position_or_name(net_package: Any, net_input: np.ndarray) -> None:
+    want = net_package.run({"x": net_input})["output_0"]
+    for got in (net_package(net_input), net_package(x=net_input)):
+        assert isinstance(got, np.ndarray)
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("arrays", "by_name", "message"),
     [
-        ({"format": "other"}, "not a tunesmith package"),
-        ({"format_version": 2}, "has package format 2, this tunesmith reads up to 1; update tunesmith"),
-        ({"format_version": None}, "has package format None"),
-        ({"tvm_version": "0.99"}, "was built with TVM 0.99, this is .*; build the package again"),
-        ({"surprise": 1}, "has a damaged manifest: .*surprise"),
-        ({"inputs": [{"name": "x"}]}, "has a damaged manifest: 'shape'"),
+        ((1, 2), {}, r"the model takes 1 inputs \(x\): found 2"),
+        ((1,), {"x": 1}, "input x is given twice"),
+        ((), {}, "x missing"),
+        ((), {"y": 1}, "unknown input 'y'"),
+        (("text",), {}, "input x: an argument must be a NumPy array"),
     ],
 )
-def test_manifests_that_are_refused(
-    package_file: Path, tmp_path: Path, fields: dict[str, Any], message: str
-) -> None:
+def test_wrong_calls(net_package: Any, arrays: Any, by_name: Any, message: str) -> None:
     with pytest.raises(ts.InputError, match=message):
-        ts.load_package(_with_manifest(package_file, tmp_path / "p", **fields))
+        net_package(*arrays, **by_name)
 
 
-def test_a_package_for_another_machine_is_refused(package_file: Path, tmp_path: Path) -> None:
-    here = ts.host_target()
-    triple = str(here.attrs["mtriple"])
-    other = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}
-    path = _with_manifest(package_file, tmp_path / "arm", target=json.dumps(other))
-    with pytest.raises(ts.InputError, match=r"was built for .*cortex-a72.*; this machine is "):
-        ts.load_package(path)
-    if triple.startswith("x86_64"):
-        newest = {"kind": "llvm", "mtriple": triple, "mcpu": "diamondrapids"}
-        path = _with_manifest(package_file, tmp_path / "amx", target=json.dumps(newest))
-        with pytest.raises(ts.InputError, match=r"was built for diamondrapids; this CPU lacks .*amx-"):
-            ts.load_package(path)
+def test_several_outputs_are_a_tuple(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["x"], ["b"])]
+    path = write_onnx(tmp_path / "two.onnx", nodes, {"x": [4]}, {"a": [4], "b": [4]})
+    package = ts.compile_model(ts.load_model(path))
+    x = np.array([-1, 0, 1, 2], np.float32)
+    a, b = package(x)
+    np.testing.assert_array_equal(a, np.maximum(x, 0))
+    np.testing.assert_array_equal(b, -x)
+
+
+def test_random_integers_are_zero_or_one() -> None:
+    specs = [ArgSpec(d, (100,), d) for d in ("int64", "uint8", "bool", "bfloat16")]
+    *integers, floats = filled(specs)
+    assert all(set(np.unique(array.astype(int))) == {0, 1} for array in integers)
+    assert -1 <= floats.astype(np.float32).min() < -0.5
+
+
+def test_calls_from_several_threads_give_right_results(net_package: Any) -> None:
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal((1, 3, 12, 12)).astype(np.float32) for _ in range(8)]
+    wanted = [net_package(x) for x in given]
+    # Without turns, calls would find each other's frames within these rounds.
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(20):
+            for got, want in zip(pool.map(net_package, given), wanted, strict=True):
+                np.testing.assert_array_equal(got, want)
+
+
+def test_loading_and_running_imports_no_compiler(net_package: Any, tmp_path: Path) -> None:
+    net_package.export(tmp_path / "net.package")
+    code = (
+        "import sys, tunesmith as ts\n"
+        "package = ts.load_package('net.package')\n"
+        "package.run(), package.time(repeat=1)\n"
+        "print([n for n in ('tvm', 'torch', 'onnx', 'scipy', 'xgboost') if n in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_functions_that_are_not_there_are_named(net_package: Any, tmp_path: Path) -> None:
+    class Library:
+        def __getitem__(self, name: str) -> Any:
+            raise ValueError("Cannot find PackedFunc my_relu")
+
+    with pytest.raises(ts.InputError, match=r"net cannot run in this process: .*my_relu; register the func"):
+        Package(Library(), [], net_package.manifest)

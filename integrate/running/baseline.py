@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..machine.errors import InputError
-from ..machine.process import usable_cpus
+from ...machine.errors import InputError
+from ...machine.process import usable_cpus
 
 _TIMEOUT_S = 600
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tunesmith as ts
-from tunesmith.integrate import baseline
+from tunesmith.integrate.running import baseline
 
 
 def test_without_onnxruntime_it_is_said(

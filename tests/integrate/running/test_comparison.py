@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tunesmith as ts
-from tunesmith.integrate.comparison import compare_outputs, compare_packages, unscheduled_package
+from tunesmith.integrate.packaging.build import unscheduled_package
+from tunesmith.integrate.running.comparison import compare_packages
+from tunesmith.integrate.running.outputs import compare_outputs
 
-from .conftest import stack
+from ..conftest import stack
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""Packaging: compiled models as one file that another process can check and load."""

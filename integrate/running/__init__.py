@@ -1,0 +1,1 @@
+"""Running packages: calling, timing, profiling and comparing them, without the compiler."""
