@@ -49,9 +49,11 @@ _PUBLIC: dict[str, str] = {
     "compile_model": "integrate.packaging.build",
     "load_package": "integrate.running.package",
     "compile_operator": "integrate.packaging.build",
-    "extract_workload": "integrate.extraction",
+    "take": "integrate.extraction",
+    "replace": "integrate.surgery.replace",
+    "External": "integrate.surgery.external",
     "compare_outputs": "integrate.running.outputs",
-    "compare_packages": "integrate.running.comparison",
+    "compare": "integrate.running.comparison",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..kernels.operator import Workload
-from ..machine.errors import unknown_name
+from ..machine.errors import InputError, unknown_name
 from ..machine.target import as_target
+from .lowering.choice import name_in_model
 from .lowering.cost import count_flops
-from .lowering.functions import as_workload, is_workload, prim_func_calls, prim_funcs
+from .lowering.functions import as_workload, is_kept, is_workload, prim_func_calls, prim_funcs
 from .model import Model
+from .surgery.external import external_symbols
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class ModelWorkload:
 def extract_workloads(model: Model, target: Any = "host") -> list[ModelWorkload]:
     """Return the functions of a model that are worth tuning, those with most operations first.
 
-    Left out are functions that compute nothing (copies), and those with several outputs or symbolic shapes.
+    Left out are functions that compute nothing (copies), those with several outputs or symbolic shapes, and
+    those that keep the schedule they have.
 
     Parameters
     ----------
@@ -53,7 +56,7 @@ def extract_workloads(model: Model, target: Any = "host") -> list[ModelWorkload]
     groups: dict[str, list[str]] = {}
     workloads: dict[str, Workload] = {}
     for name, func in prim_funcs(mod):
-        if is_workload(func) and count_flops(func):
+        if is_workload(func) and not is_kept(func) and count_flops(func):
             workload = as_workload(name, func)
             workloads.setdefault(workload.hash, workload)
             groups.setdefault(workload.hash, []).append(name)
@@ -66,17 +69,24 @@ def extract_workloads(model: Model, target: Any = "host") -> list[ModelWorkload]
     return sorted(found, key=lambda w: (-w.share, w.workload.name))
 
 
-def extract_workload(model: Model, name: str, target: Any = "host") -> Workload:
+def take(model: Model, name: str, target: Any = "host") -> Workload:
     """Take one PrimFunc out of a model by the name that it has there.
 
-    Tuned alone, it is put back by compiling the model with the database that holds its records.
+    Tuned alone, it is put back by compiling the model with the database that holds its records; another
+    function is put in its place by `replace`.
 
     Raises
     ------
     InputError
-        The model has no function of that name that can be tuned.
+        The model has no function of that name, or it is none that could be scheduled alone.
     """
-    known = {n: w.workload for w in extract_workloads(model, target) for n in w.functions}
-    if name not in known:
-        raise unknown_name(f"function of {model.name}", name, known)
-    return known[name]
+    mod = model.prepared(as_target(target))
+    functions = dict(prim_funcs(mod))
+    external = [name_in_model(symbol) for symbol in external_symbols(mod)]
+    if name not in functions and name not in external:
+        raise unknown_name(f"function of {model.name}", name, [*functions, *external])
+    if name in external or is_kept(functions[name]):
+        raise InputError(f"{name} of {model.name} has no loops left to schedule: it was replaced as it is")
+    if not is_workload(functions[name]):
+        raise InputError(f"{name} of {model.name} has several outputs or symbolic shapes: take another")
+    return as_workload(name, functions[name])

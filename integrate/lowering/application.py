@@ -14,10 +14,9 @@ from ...schedules.transforms import keep_separable_packing
 from ...tuning.records.compilation import scheduled_from_record
 from ...tuning.records.database import Database
 from ...tuning.records.record import Record
-from .choice import DEFAULT, FALLBACK, RECORD, Choice
-from .functions import as_workload, is_workload, prim_funcs
-
-_SCHEDULED = "tirx.is_scheduled"
+from ..surgery.external import external_symbols, registered
+from .choice import DEFAULT, EXTERNAL, FALLBACK, GIVEN, RECORD, REPLACED, Choice, name_in_model
+from .functions import REPLACED_BY, SCHEDULED, as_workload, is_kept, is_workload, prim_funcs
 
 
 class MissingRecordsError(RuntimeError):
@@ -25,7 +24,7 @@ class MissingRecordsError(RuntimeError):
 
 
 def apply_records(mod: Any, target: Any, database: Database | None = None) -> tuple[Any, list[Choice]]:
-    """Schedule every PrimFunc of a prepared module.
+    """Schedule every PrimFunc of a prepared module that is not scheduled yet.
 
     Parameters
     ----------
@@ -43,14 +42,17 @@ def apply_records(mod: Any, target: Any, database: Database | None = None) -> tu
     list of Choice
         One a function, those with most operations first.
     """
-    result, choices = mod.clone(), []
+    result, choices = mod.clone(), [_external(symbol) for symbol in external_symbols(mod)]
     for name, func in prim_funcs(mod):
+        if is_kept(func):
+            choices.append(_kept(name, func))
+            continue
         schedule, choice = _scheduled(name, func, target, database)
         choices.append(choice)
         if schedule is not None:
             keep_separable_packing(schedule)
             # As a part of a module it is private again: two functions cannot both be called "main".
-            scheduled = schedule.mod["main"].with_attr(_SCHEDULED, True).without_attr("global_symbol")
+            scheduled = schedule.mod["main"].with_attr(SCHEDULED, True).without_attr("global_symbol")
             result.update_func(mod.get_global_var(name), scheduled)
     return result, sorted(choices, key=lambda c: (-c.flops, c.function))
 
@@ -63,7 +65,7 @@ def require_records(choices: list[Choice]) -> None:
     MissingRecordsError
         Some did not; they are named with the reason.
     """
-    missing = [c for c in choices if c.flops and c.origin != RECORD]
+    missing = [c for c in choices if c.flops and c.origin not in (RECORD, REPLACED, GIVEN)]
     if missing:
         named = "; ".join(f"{c.function} ({c.reason})" for c in missing)
         raise MissingRecordsError(f"{len(missing)} of {len(choices)} functions have no record: {named}")
@@ -71,7 +73,8 @@ def require_records(choices: list[Choice]) -> None:
 
 def _scheduled(name: str, func: Any, target: Any, database: Database | None) -> tuple[Any, Choice]:
     """Try the candidates in order of preference until one works; each failure is told in the reason."""
-    failures: list[str] = []
+    failures = [f"replaced by {func.attrs[REPLACED_BY]}"] if REPLACED_BY in (func.attrs or {}) else []
+    told = len(failures)
     workload = as_workload(name, func) if is_workload(func) else None
     main = func.with_attr("global_symbol", "main")
     for origin, space, reason, make, record in _candidates(workload, main, target, database):
@@ -81,7 +84,7 @@ def _scheduled(name: str, func: Any, target: Any, database: Database | None) -> 
             failures.append(f"{space} failed: {last_line(error)}")
             continue
         if schedule is not None:
-            origin = FALLBACK if failures and origin == DEFAULT else origin
+            origin = FALLBACK if len(failures) > told and origin == DEFAULT else origin
             choice = _choice(name, workload, origin, space, "; ".join([*failures, reason]))
             return schedule, choice if record is None else _of_record(choice, record)
     return None, _choice(name, workload, FALLBACK, "none", "; ".join([*failures, "no schedule applies"]))
@@ -110,3 +113,19 @@ def _choice(name: str, workload: Workload | None, origin: str, space: str, reaso
 
 def _of_record(choice: Choice, record: Record) -> Choice:
     return replace(choice, record=record.id, recorded_s=record.median_s)
+
+
+def _kept(name: str, func: Any) -> Choice:
+    """Tell of a PrimFunc that came with its schedule."""
+    replaced = str(func.attrs.get(REPLACED_BY, ""))
+    origin, reason = (REPLACED, f"replaced by {replaced}") if replaced else (GIVEN, "scheduled in the model")
+    return _choice(name, as_workload(name, func) if is_workload(func) else None, origin, "own", reason)
+
+
+def _external(symbol: str) -> Choice:
+    """Tell of a function that is no PrimFunc."""
+    found = registered(symbol)
+    if found is None:
+        return Choice(symbol, GIVEN, EXTERNAL, "called in the model")
+    reason = f"replaced by {found.external.description}"
+    return _choice(name_in_model(symbol), found.original, REPLACED, EXTERNAL, reason)

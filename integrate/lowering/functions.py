@@ -14,6 +14,12 @@ from .cost import count_flops
 
 CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
+SCHEDULED = "tirx.is_scheduled"
+"""TVM's attribute of a PrimFunc whose loops stay as they are."""
+
+REPLACED_BY = "tunesmith.replaced_by"
+"""The attribute of a PrimFunc that was put in another's place: what it is, for people."""
+
 
 def dataflow_bindings(main: Any) -> list[Any]:
     """Return the bindings of a function's dataflow blocks in order."""
@@ -32,6 +38,11 @@ def prim_func_calls(mod: Any) -> Iterator[tuple[str, list[Any]]]:
         value = getattr(binding, "value", None)
         if isinstance(value, relax.Call) and value.op == CALL_TIR:
             yield value.args[0].name_hint, list(value.args[1].fields)
+
+
+def is_kept(func: Any) -> bool:
+    """Tell whether a PrimFunc has its schedule already and keeps it."""
+    return bool((func.attrs or {}).get(SCHEDULED))
 
 
 def is_workload(func: Any) -> bool:
@@ -56,7 +67,7 @@ def as_workload(name: str, func: Any) -> Workload:
         name=name,
         shape={},
         dtype=str(func.params[-1].dtype),
-        func=func.with_attr("global_symbol", "main"),
+        func=func.with_attr("global_symbol", "main").without_attr(REPLACED_BY),
         flops=count_flops(func),
         weights=tuple(int(i) for i in (func.attrs or {}).get(CONSTANT_ARGUMENTS, ())),
     )

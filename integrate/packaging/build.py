@@ -15,7 +15,7 @@ from ...machine.target import as_target, target_text
 from ...tuning.measuring.library import called_once
 from ...tuning.records.database import Database
 from ..lowering.application import apply_records, require_records
-from ..lowering.choice import FALLBACK, Choice
+from ..lowering.choice import FALLBACK, Choice, require_one_file
 from ..lowering.code import compile_code
 from ..lowering.dump import NO_DUMP, Dump
 from ..lowering.functions import prim_funcs
@@ -65,6 +65,8 @@ def compile_model(
     dumped("schedules", scheduled)
     if strict:
         require_records(choices)
+    if path is not None:
+        require_one_file(model.name, choices)
     packed = pack_weights(scheduled)
     dumped("packing", packed)
     package = build_package(model, packed, target, choices, dumped)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...machine.errors import InputError, last_line
 from ...machine.temporary import new_folder
+from ..lowering.choice import require_one_file
 from .archive import LIBRARY, write_archive
 from .manifest import Manifest
 
@@ -40,8 +41,9 @@ def write_package(path: Path, executable: Any, weights: Sequence[Any], manifest:
     Raises
     ------
     InputError
-        The code cannot be linked, or the file cannot be written.
+        The code cannot be linked, some of it is in this process only, or the file cannot be written.
     """
+    require_one_file(manifest.name, manifest.choices)
     folder = new_folder()
     try:
         library = Path(folder, LIBRARY)

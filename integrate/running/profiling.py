@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-from ..lowering.choice import Choice
+from ..lowering.choice import Choice, name_in_model
 
 RUNTIME = "(runtime)"
 """The row of everything that is no function of the model: memory, shapes, views."""
@@ -62,7 +62,7 @@ def _stopwatch(found: dict[str, list[float]], known: dict[str, Choice]) -> Calla
         if before:
             started = time.perf_counter()
             return
-        name = symbol.removesuffix(_PREPACKED)
+        name = name_in_model(symbol.removesuffix(_PREPACKED))
         found[name if name in known else RUNTIME].append(now - started)
 
     return instrument

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import tunesmith as ts
-from tunesmith.integrate.extraction import extract_workload
 
 from .conftest import stack
 
@@ -42,11 +41,11 @@ def test_functions_that_compute_nothing_are_left_out(net: Any) -> None:
 
 def test_one_function_by_name(net: Any) -> None:
     heaviest = ts.extract_workloads(net)[0]
-    assert extract_workload(net, heaviest.functions[0]).hash == heaviest.workload.hash
+    assert ts.take(net, heaviest.functions[0]).hash == heaviest.workload.hash
     with pytest.raises(
         ts.InputError, match=r"unknown function of net 'fused_conv2d_ad'; did you mean fused_conv2d"
     ):
-        extract_workload(net, "fused_conv2d_ad")
+        ts.take(net, "fused_conv2d_ad")
 
 
 def test_hashes_are_the_same_in_another_process(net: Any, net_path: Path) -> None:

@@ -8,7 +8,6 @@ import onnx
 import pytest
 import tunesmith as ts
 from onnx import numpy_helper
-from tunesmith.integrate.extraction import extract_workload
 from tunesmith.integrate.lowering import application
 from tunesmith.integrate.lowering.application import MissingRecordsError, apply_records
 from tunesmith.integrate.lowering.functions import prim_func_calls, prim_funcs
@@ -161,7 +160,7 @@ def test_one_function_taken_out_tuned_and_put_back(
     net: Any, tmp_path: Path, net_input: np.ndarray, net_output: np.ndarray
 ) -> None:
     name = _heaviest(net).name
-    workload = extract_workload(net, name)
+    workload = ts.take(net, name)
     rule = ts.schedule_rules()["conv2d"]
     space = rule.space(workload.func, ts.host_target())
     assert space is not None
