@@ -14,6 +14,7 @@ from .cpu.quantized import QUANTIZED
 from .cpu.rows import ROWS
 from .cpu.transpose import TRANSPOSE
 from .cpu.window import WINDOW
+from .cpu.winograd import WINOGRAD
 from .rule import ScheduleRule
 
 # In order of preference: the first that applies is the default. The last applies to everything.
@@ -21,6 +22,7 @@ RULES: tuple[ScheduleRule, ...] = (
     QUANTIZED,
     FEW_ROWS,
     MATMUL,
+    WINOGRAD,
     CONV2D,
     ATTENTION,
     WINDOW,

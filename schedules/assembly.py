@@ -126,7 +126,9 @@ class _Instruction:
 
 
 def inner_loop(assembly: str) -> InnerLoop | None:
-    """Find the innermost loop with the most multiply-adds; the first of several alike.
+    """Find the innermost loop in which most instructions are multiply-adds; the first of several alike.
+
+    That is where a kernel spends its time, if it is a good one: other loops end sums, or move and change data.
 
     Parameters
     ----------
@@ -139,7 +141,8 @@ def inner_loop(assembly: str) -> InnerLoop | None:
         None where no loop multiplies and adds in one instruction.
     """
     found = [_summary(label, body) for label, body in _innermost(assembly.splitlines())]
-    return max((each for each in found if each.multiply_adds), key=lambda e: e.multiply_adds, default=None)
+    summing = (each for each in found if each.multiply_adds)
+    return max(summing, key=lambda e: e.multiply_adds / e.instructions, default=None)
 
 
 def _summary(label: str, body: Sequence[_Instruction]) -> InnerLoop:

@@ -11,6 +11,7 @@ import tvm
 from tvm import s_tir
 
 from ..machine.errors import InputError, blamed
+from .algorithms import begin
 from .space import Knobs, KnobSpace
 
 # As a MetaSchedule space a rule offers this many of its points: each is a design space of its own there.
@@ -39,12 +40,16 @@ class ScheduleRule:
         ``rewrite(sch, **knobs)`` rewrites a schedule of one PrimFunc named ``main`` in place.
     open_space : callable
         ``open_space(func, target)`` returns the knob space, or None where the rule does not apply.
+    algorithm : callable or None
+        ``algorithm(knobs)`` names the one of `algorithms.ALGORITHMS` in whose form the function is rewritten;
+        None where it is rewritten as it is.
     """
 
     name: str
     summary: str
     rewrite: Callable[..., None]
     open_space: Callable[[Any, Any], KnobSpace | None]
+    algorithm: Callable[[Knobs], str] | None = None
 
     def space(self, func: Any, target: Any) -> KnobSpace | None:
         """Return the space of this rule on a PrimFunc, or None where the rule does not apply."""
@@ -89,14 +94,15 @@ class ScheduleRule:
         if target is None:
             raise InputError("MetaSchedule tells no schedule rule its target: call it under `with target:`")
         space = self.space(func, target)
-        if space is None:
+        # MetaSchedule replays a trace on the function as it is.
+        if space is None or self.algorithm is not None:
             return []
         others = [p for p in space.points if p != space.default]
         drawn = np.random.default_rng(0).permutation(len(others))[: META_SCHEDULE_POINTS - 1]
         return [self._rewritten(func, point) for point in (space.default, *(others[i] for i in drawn))]
 
     def _rewritten(self, func: Any, knobs: Knobs) -> Any:
-        sch = s_tir.Schedule(func)
+        sch = s_tir.Schedule(func) if self.algorithm is None else begin(func, self.algorithm(knobs))
         with blamed(f"the schedule {self.name!r}", self.rewrite):
             self.rewrite(sch, **knobs)
         return sch

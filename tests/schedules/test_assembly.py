@@ -20,6 +20,8 @@ main:
 	callq	main
 	jmp	.LBB0_1
 .LBB0_3:
+	vmovss	(%rax), %xmm2
+	vmovss	(%rcx), %xmm1
 	vfmadd213ss	%xmm1, %xmm2, %xmm3
 	jne	.LBB0_3
 """
@@ -68,6 +70,14 @@ def test_the_narrowest_width_counts():
     assert inner_loop(X86.replace("%zmm17, %zmm16, %zmm1", "%xmm17, %xmm16, %xmm1")).bits == 128
     scalar = "\tvfmadd231ss\t%xmm17, %xmm16, %xmm1\n\tjne\t.LBB0_2"
     assert inner_loop(X86.replace("\tjne\t.LBB0_2", scalar)).bits == 32
+
+
+def test_the_loop_with_most_multiply_adds_among_its_instructions_counts():
+    multiply_adds = "".join(f"\tvfmadd231ps\t%zmm1, %zmm2, %zmm{i}\n" for i in range(3, 7))
+    moves = 20 * "\tvmovups\t%zmm3, (%rax)\n"
+    change = f".LBB0_9:\n{multiply_adds}{moves}\tjne\t.LBB0_9\n"
+    assert inner_loop(change).label == ".LBB0_9"
+    assert inner_loop(X86 + change).label == ".LBB0_2"
 
 
 def test_no_loop_no_answer():

@@ -20,7 +20,8 @@ WORKLOADS = {
     "matmul_few_rows": ts.workload("matmul", m=4, n=1000, k=2048),
     "linear_relu": ts.workload("linear_relu", m=128, n=3072, k=768),
     "linear_relu_one_row": ts.workload("linear_relu", m=1, n=4096, k=4096),
-    "conv2d": ts.workload("conv2d", **RESNET_3X3),
+    "conv2d": ts.workload("conv2d", **RESNET_3X3, stride=2),
+    "conv2d_winograd": ts.workload("conv2d", **RESNET_3X3, bias=1, relu=1),
     "conv2d_cut_lines_nchw": ts.workload(
         "conv2d", n=2, h=35, w=35, ci=32, co=45, kh=3, kw=3, stride=1, layout="NCHW", bias=1, relu=1
     ),
@@ -33,7 +34,7 @@ SHOWN = ("for ", "with T.sblock", "T.where", "T.sblock_attr")
 def nest(schedule):
     """Return the loops, blocks, conditions and stores of a schedule as indented text."""
     lines = schedule.mod.script(syntax_sugar=True).splitlines()
-    start = next(i for i, line in enumerate(lines) if "# with T.sblock" in line) + 1
+    start = next(i for i, line in enumerate(lines) if 'with T.sblock("root")' in line) + 1
     kept = [line for line in lines[start:] if line.strip().startswith(SHOWN) or _is_store(line.strip())]
     return "\n".join(line[8:] for line in kept) + "\n"
 

@@ -14,6 +14,7 @@ from ...kernels.operator import Workload
 from ...machine.arrays import Argument, Kernel
 from ...machine.errors import InputError, last_line
 from ...machine.target import as_target, target_text
+from ...schedules.algorithms import in_form
 from ...schedules.intrinsics import register_intrinsics
 from .database import Database
 from .plain_text import require_plain
@@ -133,9 +134,9 @@ def replay_trace(trace: str, func: Any) -> Any:
     InputError
         The trace does not fit the function, or holds more than a schedule.
     """
-    schedule = s_tir.Schedule(func, error_render_level="fast")
     try:
         require_plain(trace)
+        schedule = s_tir.Schedule(in_form(func, trace), error_render_level="fast")
         register_intrinsics(trace)
         s_tir.Trace.apply_json_to_schedule(json.loads(trace), schedule)
     except InputError as error:

@@ -16,6 +16,7 @@ from tvm.s_tir import meta_schedule as ms
 from ...kernels.operator import func_hash
 from ...machine.errors import InputError
 from ...machine.target import as_target, target_text
+from ...schedules.algorithms import has_algorithm
 from .compilation import replay_trace
 from .database import Database
 from .plain_text import read_program
@@ -76,8 +77,11 @@ class MetaScheduleDatabase(ms.database.PyDatabase):
 
 
 def tuning_record(record: Record, workload: Any) -> Any:
-    """Return a record in MetaSchedule's form; None where its trace does not fit, or it has none."""
-    if record.trace is None:
+    """Return a record in MetaSchedule's form; None where its trace does not fit, or it has none.
+
+    Nor has a schedule that begins with another algorithm: MetaSchedule replays it on the function as it is.
+    """
+    if record.trace is None or has_algorithm(record.trace):
         return None
     func = workload.mod["main"]
     try:

@@ -4,7 +4,7 @@ import pytest
 import tunesmith as ts
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
-from tunesmith.schedules import rules_for
+from tunesmith.schedules import rules_for, schedule_rules
 from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.cpu.register_tile import PACK_FIRST, register_tile
 from tunesmith.tuning.records.compilation import build
@@ -34,17 +34,29 @@ def loop_of(schedule, target):
 @pytest.mark.parametrize("operator", WORKLOADS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_default_keeps_its_tile_in_vector_registers(machine, operator, dtype):
-    target, bits = machine
+    (target, bits), rules = machine, schedule_rules()
     func = ts.workload(operator, dtype=dtype, **WORKLOADS[operator]).func
-    rule = rules_for(func, target)[0]
+    rule = rules[operator]
+    assert rule in rules_for(func, target)
     knobs = rule.space(func, target).default
-    assert (rule.name, knobs["lanes"]) == (operator, bits // int(dtype.removeprefix("float")))
+    assert knobs["lanes"] == bits // int(dtype.removeprefix("float"))
     loop = loop_of(rule.scheduled(func, target), target)
     vectors = knobs["mr"] * knobs["nr"] // knobs["lanes"]
     assert loop.bits == bits
     assert loop.accumulators == vectors
     # LLVM may put several iterations of the sum into one.
     assert loop.multiply_adds % vectors == 0
+    assert (loop.stores, loop.spills) == (0, 0)
+
+
+def test_the_products_of_winograds_tiles_stay_in_vector_registers(machine):
+    target, bits = machine
+    func = ts.workload("conv2d", **WORKLOADS["conv2d"]).func
+    rule = rules_for(func, target)[0]
+    knobs = rule.space(func, target).default
+    assert (rule.name, knobs["lanes"]) == ("winograd", bits // 32)
+    loop = loop_of(rule.scheduled(func, target), target)
+    assert (loop.bits, loop.accumulators) == (bits, knobs["mr"] * knobs["nr"] // knobs["lanes"])
     assert (loop.stores, loop.spills) == (0, 0)
 
 

@@ -1,0 +1,278 @@
+"""3x3 convolution on Winograd's tiles: a matrix product for each position, between changes of basis.
+
+The blocks are those of ``winograd_form``. After::
+
+    U = weight in the other basis, in panels of nr channels        # first, or in each panel's loop
+    for blocks of tile lines:
+        V[e, tiles, ci] = tiles of the image in the other basis    # a tile in registers at a time
+        for panels of nr output channels:
+            for e, tiles of mr tiles:  acc[mr, nr] += V[e] * U[e]  # a * a products of matrices
+            for tiles:  output = epilogue(tile of acc in the image's basis)
+
+V and the products of a panel stay in L2. Threads share the blocks of tile lines where there are enough; the
+tiles and then the panels inside a block where the image is small and the weight large. The weight changes
+basis in the call: that costs a few percent where there are 50 tiles or more, and the weight that is read from
+memory stays as small as it is, a quarter of what it becomes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import s_tir
+
+from ...machine.facts import Facts, facts
+from ..analysis import block_names, loops_inside
+from ..rule import ScheduleRule
+from ..space import Constraint, Knob, Knobs, KnobSpace
+from ..transforms import finish_tile, inline_blocks, panel_order, relayout_read, vectorize_last
+from ..winograd_form import (
+    DATA,
+    LINES,
+    OUTPUT,
+    POINTS,
+    PRODUCT,
+    ROWS,
+    TAPS,
+    TILE,
+    WEIGHT,
+    WEIGHT_ROWS,
+    Convolution,
+    find_convolution,
+)
+from .tile_space import ROW_STREAMS
+
+_ROWS = tuple(range(1, 15))
+_LINES = (1, 2, 3, 4, 5, 6, 7, 8, 14, 16, 28)
+_VECTORS = (1, 2, 4)
+# A change of basis takes about this many times as long as its multiply-adds: it is mostly loads and stores.
+_CHANGE_COST = 2
+
+
+def schedule_winograd(
+    sch: s_tir.Schedule, *, m: int, lanes: int, lines: int, mr: int, nr: int, share_lines: int
+) -> None:
+    """Rewrite a convolution in Winograd's form in place.
+
+    Parameters
+    ----------
+    sch : Schedule
+        A schedule of a PrimFunc named ``main`` in the form that `winograd_form.restate` makes.
+    m : int
+        Outputs of a tile in each direction.
+    lanes : int
+        Elements in a vector.
+    lines : int
+        Lines of tiles in a block.
+    mr, nr : int
+        Tiles and output channels of the register tile.
+    share_lines : int
+        1: threads share the blocks of lines; 0: the tiles, and then the panels, in each block.
+    """
+    names = block_names(sch)
+    inline_blocks(sch, names[: names.index(TILE)])
+    inline_blocks(sch, [name for name in names[names.index(OUTPUT) :] if name != names[-1]])
+    block, panel, vector = _output_loops(sch, names[-1], m, lanes, lines, nr)
+    _in_registers(sch, ROWS, vector)
+    product, weight = sch.get_sblock(PRODUCT), sch.get_sblock(WEIGHT)
+    relayout_read(sch, product, 1, weight, panel_order(4, [0, 1], 3, [2], nr))
+    sch.compute_at(product, panel, preserve_unit_loops=True)
+    channel = _multiply(sch, product, lanes, mr, nr)
+    tiles, image_line = _change_data(sch, block, lanes)
+    if not share_lines:
+        sch.compute_at(weight, panel, preserve_unit_loops=True)
+    panels = _change_weight(sch, weight, lanes, nr, inside=2 * (not share_lines))
+    for loop in (block, panels) if share_lines else (image_line, tiles, panel):
+        sch.parallel(loop)
+    sch.decompose_reduction(product, channel)
+
+
+def _output_loops(
+    sch: s_tir.Schedule, name: str, m: int, lanes: int, lines: int, nr: int
+) -> tuple[Any, Any, Any]:
+    """Cut the output into blocks of tile lines, panels, tiles, vectors; return all but the tiles' loops."""
+    n, p, q, o = sch.get_loops(sch.get_sblock(name))
+    block, line, row = sch.split(p, [None, lines, m])
+    tile, column = sch.split(q, [None, m])
+    panel, vector, lane = sch.split(o, [None, nr // lanes, lanes])
+    sch.reorder(n, block, panel, line, tile, vector, row, column, lane)
+    sch.unroll(row)
+    sch.unroll(column)
+    sch.vectorize(lane)
+    return sch.fuse(n, block), panel, vector
+
+
+def _in_registers(sch: s_tir.Schedule, name: str, loop: Any) -> None:
+    """Compute a block in a loop without loops of its own but the vector's: all its values are named."""
+    block = sch.get_sblock(name)
+    sch.compute_at(block, loop, preserve_unit_loops=True)
+    *rest, lane = loops_inside(sch, block, loop)
+    for each in rest:
+        sch.unroll(each)
+    sch.vectorize(lane)
+    sch.set_scope(block, 0, "local")
+
+
+def _multiply(sch: s_tir.Schedule, product: Any, lanes: int, mr: int, nr: int) -> Any:
+    """Sum tiles of mr tiles by nr channels in registers; return the loop over what is summed."""
+    _, _, e, f, *tiles, o, channel = sch.get_loops(product)
+    outer, inner = sch.split(sch.fuse(*tiles), [None, mr])
+    vector, lane = sch.split(o, [nr // lanes, lanes])
+    sch.reorder(e, f, outer, channel, inner, vector, lane)
+    sch.unroll(inner)
+    sch.unroll(vector)
+    sch.vectorize(lane)
+    finish_tile(sch, sch.cache_write(product, 0, "local"), outer, lanes)
+    return channel
+
+
+def _change_data(sch: s_tir.Schedule, block: Any, lanes: int) -> tuple[Any, Any]:
+    """Bring the tiles of a block to the other basis; return the loops over them and the image's lines."""
+    data = sch.get_sblock(DATA)
+    sch.compute_at(data, block, preserve_unit_loops=True)
+    _, e, f, *tiles, c = sch.get_loops(data)
+    vector, lane = sch.split(c, [None, lanes])
+    sch.reorder(*tiles, vector, e, f, lane)
+    sch.unroll(e)
+    sch.unroll(f)
+    sch.vectorize(lane)
+    _in_registers(sch, LINES, vector)
+    image = sch.get_sblock(TILE)
+    sch.compute_at(image, block, preserve_unit_loops=True)
+    vectorize_last(sch, image, lanes)
+    return sch.fuse(*tiles), sch.get_loops(image)[2]
+
+
+def _change_weight(sch: s_tir.Schedule, weight: Any, lanes: int, nr: int, inside: int) -> Any:
+    """Bring the weight to the other basis, below ``inside`` loops; return the loop over its vectors."""
+    e, f, panel, c, o = sch.get_loops(weight)[inside:]
+    vector, lane = sch.split(o, [nr // lanes, lanes])
+    sch.reorder(panel, c, vector, e, f, lane)
+    sch.unroll(e)
+    sch.unroll(f)
+    sch.vectorize(lane)
+    _in_registers(sch, WEIGHT_ROWS, vector)
+    return sch.fuse(panel, c)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What a choice of tiles depends on: a convolution on a machine."""
+
+    conv: Convolution
+    machine: Facts
+
+    def multiply_adds(self, m: int) -> float:
+        """Count those of the products and, weighed with what they cost, those of the changes of basis."""
+        conv, edge = self.conv, m + TAPS - 1
+        positions, tiles = edge * edge, conv.n * self.lines(m) * self.tiles_in_line(m)
+        data = tiles * conv.ci * positions * edge * 2
+        output = tiles * conv.co * m * edge * (edge + m)
+        weight = conv.ci * conv.co * TAPS * edge * (TAPS + edge)
+        products = positions * tiles * conv.ci * conv.co
+        return products + _CHANGE_COST * (data + output + weight)
+
+    @property
+    def direct(self) -> int:
+        """Multiply-adds of the convolution as it is written."""
+        conv = self.conv
+        return conv.n * conv.p * conv.q * conv.ci * conv.co * TAPS * TAPS
+
+    def lines(self, m: int) -> int:
+        """Lines of tiles in an image."""
+        return -(-self.conv.p // m)
+
+    def tiles_in_line(self, m: int) -> int:
+        """Tiles in a line."""
+        return -(-self.conv.q // m)
+
+    def block_tiles(self, knobs: Knobs) -> int:
+        """Tiles in a block of lines."""
+        return knobs["lines"] * self.tiles_in_line(knobs["m"])
+
+    def fits(self, mr: int, nr: int, lanes: int) -> bool:
+        """Tell whether accumulators, a panel's vectors and a broadcast fit the registers."""
+        return (mr + 1) * (nr // lanes) + 1 <= self.machine.vector_registers
+
+    def rows(self, tiles: int, nr: int, lanes: int) -> int:
+        """Return the rows of a register tile that share a block's tiles evenly: most, but few streams."""
+        rows = [r for r in _ROWS if tiles % r == 0 and self.fits(r, nr, lanes)]
+        few = max(r for r in rows if r <= ROW_STREAMS)
+        return few if 2 * few >= ROW_STREAMS else max(rows)
+
+    def default(self, lanes: int) -> Knobs | None:
+        """Choose without a search; None where the convolution as it is written takes fewer operations."""
+        m = min(POINTS, key=self.multiply_adds)
+        if self.multiply_adds(m) >= self.direct:
+            return None
+        conv, item = self.conv, 4
+        high, wide = self.lines(m), self.tiles_in_line(m)
+        nr = 2 * lanes if conv.co % (2 * lanes) == 0 else lanes
+        position_bytes = (m + TAPS - 1) ** 2 * item
+        # The tiles of a block and the products of a panel keep to L2, beside the panel that streams through.
+        most = max(1, int(self.machine.l2_bytes // position_bytes // (conv.ci + nr)))
+        divisors = [d for d in range(1, high + 1) if high % d == 0]
+        lines = max((d for d in divisors if d * wide <= most), default=1)
+        shared = conv.n * (high // lines) >= 2 * self.machine.cores
+        if position_bytes * conv.ci * conv.co > self.machine.l2_bytes * ROW_STREAMS and not shared:
+            lines = high
+        mr = self.rows(lines * wide, nr, lanes)
+        return {"m": m, "lanes": lanes, "lines": lines, "mr": mr, "nr": nr, "share_lines": int(shared)}
+
+
+def winograd_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the tiles to choose from; None where the convolution has no such form, or is as fast without."""
+    conv = find_convolution(func)
+    if conv is None:
+        return None
+    choice = _Choice(conv, facts(target))
+    lanes = choice.machine.lanes(conv.nest.dtype)
+    if conv.ci % lanes or conv.co % lanes:
+        return None
+    default = choice.default(lanes)
+    if default is None:
+        return None
+    registers = choice.machine.vector_registers
+    high = {m: choice.lines(m) for m in POINTS}
+    widths = tuple(v * lanes for v in _VECTORS if conv.co % (v * lanes) == 0)
+    lines = tuple(sorted({*(n for n in _LINES if n <= max(high.values())), default["lines"]}))
+    return KnobSpace(
+        knobs=(
+            Knob("m", tuple(POINTS), "outputs of a tile in each direction"),
+            Knob("lanes", (lanes,), "elements in a vector"),
+            Knob("lines", lines, "lines of tiles in a block"),
+            Knob("mr", _ROWS, "tiles of a register tile"),
+            Knob("nr", widths, "output channels of a register tile"),
+            Knob("share_lines", (0, 1), "1: threads share blocks of lines; 0: the tiles and panels of each"),
+        ),
+        constraints=(
+            Constraint("m is 2 or 4", lambda k: k["m"] in POINTS),
+            Constraint(
+                "lines divides the lines of tiles",
+                lambda k: k["lines"] > 0 and high[k["m"]] % k["lines"] == 0,
+            ),
+            Constraint(
+                "mr divides the tiles of a block",
+                lambda k: k["mr"] > 0 and choice.block_tiles(k) % k["mr"] == 0,
+            ),
+            Constraint(
+                f"nr divides the output channels ({conv.co}), in whole vectors",
+                lambda k: k["nr"] > 0 and conv.co % k["nr"] == 0 and k["nr"] % lanes == 0,
+            ),
+            Constraint(
+                f"(mr + 1) * nr / lanes accumulators and weights and a broadcast fit {registers} registers",
+                lambda k: choice.fits(k["mr"], k["nr"], lanes),
+            ),
+        ),
+        default=default,
+    )
+
+
+WINOGRAD = ScheduleRule(
+    name="winograd",
+    summary="3x3 convolution with fewer multiplications: matrix products in Winograd's basis",
+    rewrite=schedule_winograd,
+    open_space=winograd_space,
+    algorithm=lambda knobs: f"winograd_{knobs['m']}",
+)

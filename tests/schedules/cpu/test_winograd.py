@@ -1,0 +1,125 @@
+"""Winograd's form of 3x3 convolutions: the algebra, which have it, that every tile is right, traces."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import tunesmith as ts
+from tunesmith.machine.errors import InputError
+from tunesmith.schedules import rules_for
+from tunesmith.schedules.algorithms import in_form
+from tunesmith.schedules.cpu.conv2d import CONV2D
+from tunesmith.schedules.cpu.winograd import WINOGRAD
+from tunesmith.schedules.winograd_form import POINTS, TAPS, find_convolution, transforms
+from tunesmith.tuning.records.compilation import replay_trace, trace_text
+from tvm import te
+
+IMAGE = {"n": 1, "h": 12, "w": 16, "ci": 32, "co": 64, "kh": 3, "kw": 3, "padding": 1}
+WORKLOADS = {
+    "padded": ts.workload("conv2d", **IMAGE, bias=1, relu=1),
+    "residual": ts.workload("conv2d", **IMAGE, bias=1, residual=1, relu=1),
+    "cut_tiles": ts.workload("conv2d", **{**IMAGE, "n": 2, "h": 13, "w": 11}),
+    "unpadded": ts.workload("conv2d", **{**IMAGE, "h": 18, "padding": 0}, relu=1),
+    "wide_margin": ts.workload("conv2d", **{**IMAGE, "padding": 2}),
+    "one_panel": ts.workload("conv2d", **{**IMAGE, "co": 16}, relu=1),
+}
+OTHERS = {
+    "strided": ts.workload("conv2d", **IMAGE, stride=2),
+    "dilated": ts.workload("conv2d", **IMAGE, dilation=2),
+    "grouped": ts.workload("conv2d", **IMAGE, groups=2),
+    "channels_first": ts.workload("conv2d", **IMAGE, layout="NCHW"),
+    "other_window": ts.workload("conv2d", **{**IMAGE, "kw": 5}),
+    "double": ts.workload("conv2d", dtype="float64", **IMAGE),
+    "half": ts.workload("conv2d", dtype="float16", **IMAGE),
+    "matmul": ts.workload("matmul", m=8, n=8, k=8),
+}
+
+
+def matrix_product(a, b):
+    return [
+        [sum(x * y for x, y in zip(row, column, strict=True)) for column in zip(*b, strict=True)] for row in a
+    ]
+
+
+def transposed(a):
+    return [list(column) for column in zip(*a, strict=True)]
+
+
+@pytest.mark.parametrize("m", POINTS)
+def test_the_transforms_compute_a_convolution_exactly(m):
+    data, weight, output = transforms(m)
+    edge = m + TAPS - 1
+    d = [[Fraction((3 * i * i + 7 * j + i * j) % 11 - 5) for j in range(edge)] for i in range(edge)]
+    g = [[Fraction((5 * i + 2 * j * j) % 7 - 3) for j in range(TAPS)] for i in range(TAPS)]
+    v = matrix_product(matrix_product(data, d), transposed(data))
+    u = matrix_product(matrix_product(weight, g), transposed(weight))
+    products = [[a * b for a, b in zip(*rows, strict=True)] for rows in zip(u, v, strict=True)]
+    found = matrix_product(matrix_product(output, products), transposed(output))
+    taps = [(i, j) for i in range(TAPS) for j in range(TAPS)]
+    wanted = [[sum(d[p + i][q + j] * g[i][j] for i, j in taps) for q in range(m)] for p in range(m)]
+    assert found == wanted
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_it_is_found_and_every_kind_of_tile_is_right(name, target, assert_right):
+    workload = WORKLOADS[name]
+    assert rules_for(workload.func, target)[:2] == [WINOGRAD, CONV2D]
+    space = WINOGRAD.space(workload.func, target)
+    kinds = {(p["m"], p["share_lines"]): p for p in space.points}
+    assert len(kinds) == 4
+    # Each workload with its default and one of the four kinds.
+    nth = list(WORKLOADS).index(name) % 4
+    for knobs in (space.default, list(kinds.values())[nth]):
+        assert_right(workload, WINOGRAD.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_are_left_alone(name, target):
+    assert find_convolution(OTHERS[name].func) is None
+    assert WINOGRAD.space(OTHERS[name].func, target) is None
+
+
+def test_it_does_not_apply_where_it_computes_more(target):
+    # One tile hardly has more outputs than a tile of the image has inputs.
+    single = ts.workload("conv2d", **{**IMAGE, "h": 2, "w": 2})
+    assert find_convolution(single.func) is not None
+    assert WINOGRAD.space(single.func, target) is None
+
+
+def test_channels_that_fill_no_vectors_are_left_alone(target):
+    for channels in ({"ci": 3}, {"co": 40}):
+        assert WINOGRAD.space(ts.workload("conv2d", **{**IMAGE, **channels}).func, target) is None
+
+
+def test_a_weight_with_output_channels_first_is_read_as_it_lies(target, run):
+    x, w = te.placeholder((1, 14, 18, 32), "float32", "x"), te.placeholder((64, 32, 3, 3), "float32", "w")
+    i, j, c = te.reduce_axis((0, 3), "i"), te.reduce_axis((0, 3), "j"), te.reduce_axis((0, 32), "c")
+    y = te.compute(
+        (1, 12, 16, 64),
+        lambda n, p, q, o: te.sum(x[n, p + i, q + j, c] * w[o, c, i, j], axis=[c, j, i]),
+        name="y",
+    )
+    func = te.create_prim_func([x, w, y], index_dtype_override="int64")
+    rng = np.random.default_rng(0)
+    data = rng.uniform(-1, 1, (1, 14, 18, 32)).astype(np.float32)
+    weight = rng.uniform(-1, 1, (64, 32, 3, 3)).astype(np.float32)
+    windows = np.lib.stride_tricks.sliding_window_view(data.astype(np.float64), (3, 3), (1, 2))
+    want = np.einsum("npqcij,ocij->npqo", windows, weight)
+    (got,) = run(WINOGRAD.scheduled(func, target), [data, weight])
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=5e-5)
+
+
+def test_a_trace_begins_with_the_algorithm_and_is_replayed(target):
+    workload = WORKLOADS["cut_tiles"]
+    schedule = WINOGRAD.scheduled(workload.func, target)
+    again = replay_trace(trace_text(schedule), workload.func)
+    assert again.mod.script() == schedule.mod.script()
+
+
+def test_a_trace_with_an_unknown_or_unfitting_algorithm_is_refused(target):
+    trace = trace_text(WINOGRAD.scheduled(WORKLOADS["padded"].func, target))
+    with pytest.raises(InputError, match="begins with an algorithm that is unknown here: winograd_8"):
+        replay_trace(trace.replace("winograd_4", "winograd_8"), WORKLOADS["padded"].func)
+    with pytest.raises(InputError, match="begins with the algorithm winograd_4, which does not fit"):
+        replay_trace(trace, OTHERS["strided"].func)
+    assert in_form(OTHERS["strided"].func, "") is OTHERS["strided"].func
