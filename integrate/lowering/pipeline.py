@@ -7,13 +7,13 @@ from typing import Any
 from tvm.ir.transform import Sequential
 from tvm.relax import transform
 
+from .clips import RaiseClips
 from .constants import FoldConstants
 from .dropout import RemoveDropout
 from .dump import NO_DUMP, Dump
+from .layouts import ChannelsLast, SettleLayouts
+from .scales import FoldScales
 from .weight_marks import MarkWeights
-
-# Channels last: the innermost loop of a convolution runs over channels that lie side by side in memory.
-LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
 
 
 def prepare(mod: Any, target: Any, dump: Dump = NO_DUMP) -> Any:
@@ -42,13 +42,13 @@ def prepare(mod: Any, target: Any, dump: Dump = NO_DUMP) -> Any:
 
 
 PHASES = (
-    # Batch normalization disappears into the convolution before it.
+    # What multiplies or shifts a layer's output, batch normalization too, goes into its weight and bias.
     Sequential(
         [
             RemoveDropout(),
             FoldConstants(),
-            transform.FoldBatchnormToConv2D(),
-            transform.DecomposeOpsForInference(),
+            RaiseClips(),
+            FoldScales(),
             transform.CanonicalizeBindings(),
             FoldConstants(),
         ],
@@ -57,7 +57,8 @@ PHASES = (
     # Channels last inside, with layout changes at the edges only; those of weights are folded.
     Sequential(
         [
-            transform.ConvertLayout(LAYOUTS),
+            ChannelsLast(),
+            SettleLayouts(),
             transform.EliminateCommonSubexpr(),
             FoldConstants(),
         ],

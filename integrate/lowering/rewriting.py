@@ -1,0 +1,125 @@
+"""The engine of rewriting passes: a rule for each operator, which sees what made the arguments."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from .constants import is_constant
+
+Rule = Callable[["Rewriter", Any], Any]
+"""Takes the rewriter and an expression; returns what takes its place, or None if nothing does."""
+
+TUPLE_ITEM = "tuple item"
+"""Where a rule for the elements of tuples stands in a table of rules."""
+
+
+@relax.expr_functor.mutator
+class Rewriter(relax.PyExprMutator):
+    """Visits the calls of a function in order, with their arguments rewritten, and applies the rule of each.
+
+    Parameters
+    ----------
+    rules : mapping
+        By the name of the operator, ``relax.add``, or `TUPLE_ITEM`.
+    """
+
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        super().__init__()
+        self._rules = rules
+        self._uses: Counter[Any] = Counter()
+
+    def rewrite(self, function: Any) -> Any:
+        """Return the function rewritten."""
+        self._uses = Counter()
+        tvm_ffi.structural_walk(function.body, (relax.Var, self._count))
+        return self.visit_expr(function)
+
+    def _count(self, var: Any) -> None:
+        self._uses[var] += 1
+
+    def made_by(self, expr: Any, *ops: str) -> Any:
+        """Return the call that made a variable if it is one of these operators, else None."""
+        value = self._value(expr)
+        return value if isinstance(value, relax.Call) and op_name(value) in ops else None
+
+    def only_use(self, expr: Any) -> bool:
+        """Tell whether nothing else reads a variable."""
+        # Once where it is defined and once where it is read; what rules made is read by what they made.
+        return self._uses.get(expr, 0) <= 2
+
+    def constant(self, expr: Any) -> bool:
+        """Tell whether an expression depends on constants alone."""
+        value = self._value(expr)
+        if isinstance(value, relax.Call) and op_name(value):
+            return all(self.constant(arg) for arg in value.args)
+        if isinstance(value, relax.TupleGetItem):
+            return self.constant(value.tuple_value)
+        if isinstance(value, relax.Tuple):
+            return all(self.constant(field) for field in value.fields)
+        return value is not None and is_constant(value)
+
+    def _value(self, expr: Any) -> Any:
+        """Return what a variable is bound to; a variable may be another name of one."""
+        while isinstance(expr, relax.Var):
+            expr = self.lookup_binding(expr)
+        return expr
+
+    def emit(self, expr: Any) -> Any:
+        """Emit an expression as it is and return its variable."""
+        return self.builder_.emit(self.builder_.normalize(expr))
+
+    def make(self, expr: Any) -> Any:
+        """Emit an expression that a rule made, rewritten as far as rules apply, and return its variable."""
+        expr = self.builder_.normalize(expr)
+        if isinstance(expr, relax.Var) or not isinstance(expr, (relax.Call, relax.TupleGetItem)):
+            return expr
+        found = self._applied(expr)
+        return found if isinstance(found, relax.Var) else self.builder_.emit(found)
+
+    def _applied(self, expr: Any) -> Any:
+        rule = self._rules.get(TUPLE_ITEM if isinstance(expr, relax.TupleGetItem) else op_name(expr))
+        found = rule(self, expr) if rule else None
+        return expr if found is None else self.builder_.normalize(found)
+
+    def visit_call_(self, call: Any) -> Any:
+        """Rewrite the arguments, then apply the rule."""
+        return self._applied(self.builder_.normalize(self.visit_expr_post_order(call)))
+
+    def visit_tuple_getitem_(self, item: Any) -> Any:
+        """Rewrite the tuple, then apply the rule."""
+        return self._applied(self.builder_.normalize(self.visit_expr_post_order(item)))
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        """Note that the new variable is read as often as the old one."""
+        super().visit_var_binding_(binding)
+        self._uses[self.visit_expr(binding.var)] = self._uses[binding.var]
+
+
+def op_name(call: Any) -> str:
+    """Return the name of a call's operator, empty if it calls a function."""
+    return str(call.op.name) if isinstance(call.op, tvm.ir.Op) else ""
+
+
+def rewritten(rules: Mapping[str, Rule], mod: Any) -> Any:
+    """Apply rules to ``main`` and drop what nothing reads any more."""
+    result = mod.clone()
+    result.update_func(mod.get_global_var("main"), Rewriter(rules).rewrite(mod["main"]))
+    return relax.transform.DeadCodeElimination()(result)
+
+
+def extents(expr: Any) -> tuple[int, ...]:
+    """Return the static shape of a tensor."""
+    return tuple(int(d) for d in expr.ty.shape)
+
+
+def with_attrs(call: Any, args: list[Any], **changes: Any) -> Any:
+    """Return a call of the same operator with other arguments and some other attributes."""
+    info = type(call.attrs).__tvm_ffi_type_info__
+    attrs = {field.name: getattr(call.attrs, field.name) for field in info.fields} | changes
+    return relax.Call(call.op, args, tvm.ir.make_node(info.type_key, **attrs))
