@@ -1,10 +1,12 @@
-"""A model: read from an ONNX file or given as a Relax module, with static shapes and constant weights."""
+"""A model: an ONNX file, a PyTorch program or a Relax module, with static shapes and constant weights."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import tvm
@@ -13,11 +15,20 @@ from tvm import relax
 from ..machine.errors import InputError
 from ..machine.signature import ArgSpec
 from ..machine.target import target_text
-from .importing.onnx_file import declared_inputs, read_onnx
+from .importing.errors import DataDependentShapeError, NotATensorError
+from .importing.imported import Imported
+from .importing.onnx_file import read_onnx
 from .importing.onnx_import import import_onnx
-from .importing.shapes import Shapes, bound_shapes
+from .importing.relax_module import Weights, import_module
+from .importing.shapes import Shapes
 from .lowering.dump import NO_DUMP, Dump
 from .lowering.pipeline import prepare
+
+if TYPE_CHECKING:
+    from .importing.torch_program import ExampleInputs
+
+# torch.export.load unpickles constants, and evaluates expressions of shapes as Python.
+_PICKLES = frozenset({".pt", ".pt2", ".pth"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +43,15 @@ class Model:
         Relax; the weights are constants, all shapes of ``main`` are static.
     inputs, outputs : tuple of ArgSpec
         What a caller gives and gets; outputs are called ``output_0``, ``output_1``, ...
+    weights : mapping
+        The values of those inputs that are weights, where they were kept; else none.
     """
 
     name: str
     mod: Any
     inputs: tuple[ArgSpec, ...]
     outputs: tuple[ArgSpec, ...]
+    weights: Mapping[str, Any] = field(default_factory=dict, repr=False)
     _prepared: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def prepared(self, target: Any, dump: Dump = NO_DUMP) -> Any:
@@ -48,77 +62,102 @@ class Model:
         return self._prepared[key]
 
 
-def load_model(source: str | Path | Any, input_shapes: Shapes | None = None) -> Model:
-    """Load an ONNX file or take a Relax module, and bind its symbolic dimensions.
+def load_model(
+    source: str | Path | Any,
+    input_shapes: Shapes | None = None,
+    *,
+    example_inputs: ExampleInputs | None = None,
+    weights: Weights | None = None,
+    keep_weights: bool = False,
+) -> Model:
+    """Load a model, bind its symbolic dimensions, and compute the shapes inside it.
 
     Parameters
     ----------
-    source : path or IRModule
-        An ONNX file, or a Relax module with a function ``main``.
+    source : path, onnx.ModelProto, torch.export.ExportedProgram, torch.nn.Module or IRModule
+        An ONNX file or model; a PyTorch program, or a module in evaluation mode; or a Relax module with a
+        function ``main``, or with one function alone.
     input_shapes : mapping, optional
         The shape of each input that has symbolic dimensions, by name.
+    example_inputs : sequence or mapping, optional
+        What a ``torch.nn.Module`` is called with, by position or name; the model has these shapes.
+    weights : mapping or pairs, optional
+        Values of a Relax module's parameters by name, as ``export_tvm`` of ``relax.frontend.nn`` gives them.
+    keep_weights : bool
+        Leave the weights as inputs, with their values in :attr:`Model.weights`, instead of making them
+        constants. Nothing is packed then, and no batch normalization folded.
 
     Raises
     ------
     InputError
-        There is no such file; it is no ONNX model; it has an unsupported operator; a dimension is
+        There is no such file; it is no model; it has an unsupported operator; a dimension is
         symbolic and not bound; a shape is given for an unknown input or contradicts the model.
     """
     given = input_shapes or {}
     if isinstance(source, tvm.IRModule):
-        return _from_module(source, given)
+        _refuse("for torch modules", example_inputs=example_inputs)
+        return _described("module", import_module(source, given, weights, keep_weights))
+    _refuse("for Relax modules", weights=weights)
+    if "torch" in sys.modules:
+        program = _torch_program(source, given, example_inputs)
+        if program is not None:
+            from .importing.torch_program import import_program
+
+            name = type(source).__name__ if program is not source else "program"
+            return _described(name, import_program(program, given, keep_weights))
+    _refuse("for torch modules", example_inputs=example_inputs)
     if isinstance(source, onnx.ModelProto):
         copy = onnx.ModelProto()
         copy.CopyFrom(source)
-        return _from_onnx(source.graph.name or "model", copy, given)
+        return _described(source.graph.name or "model", import_onnx(copy, given, keep_weights))
     path = Path(source)
-    return _from_onnx(path.stem, read_onnx(path), given)
-
-
-def _from_onnx(name: str, proto: Any, given: Shapes) -> Model:
-    shapes = bound_shapes(declared_inputs(proto), given)
-    return _described(name, import_onnx(proto, shapes), tuple(shapes))
-
-
-def _from_module(mod: Any, given: Shapes) -> Model:
-    """Bind the parameters and dimensions of a Relax module."""
-    if "main" not in [var.name_hint for var in mod.get_global_vars()] or not isinstance(
-        mod["main"], relax.Function
-    ):
-        raise InputError("a Relax module needs a function 'main'; rename the one to be compiled")
-    mod, params = relax.frontend.detach_params(mod)
-    if params.get("main"):
-        names = [v.name for v in mod["main"].params][-len(params["main"]) :]
-        mod = relax.transform.BindParams("main", dict(zip(names, params["main"], strict=True)))(mod)
-    variables = mod["main"].params
-    shapes = bound_shapes({v.name: _declared(v) for v in variables}, given)
-    extents = {dim: n for v in variables for dim, n in zip(v.ty.shape, shapes[v.name], strict=True)}
-    symbolic = {dim: n for dim, n in extents.items() if isinstance(dim, tvm.tirx.Var)}
-    if symbolic:
-        mod = relax.transform.BindSymbolicVars(symbolic, "main")(mod)
-    return _described("module", mod, tuple(shapes))
-
-
-def _declared(variable: Any) -> tuple[int | str, ...]:
-    if not isinstance(variable.ty, relax.TensorType) or variable.ty.shape is None:
+    if path.suffix in _PICKLES:
         raise InputError(
-            f"input {variable.name!r} is no tensor of known rank: {variable.ty}; bind or annotate it"
+            f"{path} holds Python objects, and loading it would run whatever code came with it: if you trust "
+            "it, load it in Python with torch.export.load, and give load_model the program"
         )
-    return tuple(int(d) if isinstance(d, tvm.tirx.IntImm) else str(d) for d in variable.ty.shape)
+    return _described(path.stem, import_onnx(read_onnx(path), given, keep_weights))
 
 
-def _described(name: str, mod: Any, names: tuple[str, ...]) -> Model:
+def _torch_program(source: Any, given: Shapes, examples: ExampleInputs | None) -> Any:
+    """Return the exported program of a torch module or program, or None for anything else."""
+    import torch
+
+    from .importing.torch_program import exported
+
+    if isinstance(source, torch.nn.Module):
+        if examples is None:
+            raise InputError("a torch module needs example_inputs: the tensors that it is called with")
+        _refuse("for models with symbolic dimensions: example_inputs have shapes", input_shapes=given)
+        return exported(source, examples)
+    if isinstance(source, torch.export.ExportedProgram):
+        _refuse("for torch modules: a program has its inputs", example_inputs=examples)
+        return source
+    return None
+
+
+def _refuse(kind: str, **given: Any) -> None:
+    """Refuse arguments that mean nothing for the source."""
+    for name, value in given.items():
+        if value:
+            raise InputError(f"{name} is {kind}: leave it out")
+
+
+def _described(name: str, imported: Imported) -> Model:
     """Make the model with what its function takes and returns."""
-    main = mod["main"]
-    inputs = tuple(_spec(n, v.ty) for n, v in zip(names, main.params, strict=True))
+    main = imported.mod["main"]
+    inputs = tuple(_spec(n, v.ty) for n, v in zip(imported.names, main.params, strict=True))
     returned = main.ret_ty.fields if isinstance(main.ret_ty, relax.TupleType) else [main.ret_ty]
-    return Model(name, mod, inputs, tuple(_spec(f"output_{i}", t) for i, t in enumerate(returned)))
+    outputs = tuple(_spec(f"output_{i}", t) for i, t in enumerate(returned))
+    return Model(name, imported.mod, inputs, outputs, imported.weights)
 
 
 def _spec(name: str, ty: Any) -> ArgSpec:
-    dims = getattr(ty, "shape", None)
+    if not isinstance(ty, relax.TensorType):
+        raise NotATensorError(f"{name} is no tensor but {ty}; tunesmith compiles functions of tensors")
+    dims = ty.shape
     if dims is None or not all(isinstance(d, tvm.tirx.IntImm) for d in dims):
-        raise InputError(
+        raise DataDependentShapeError(
             f"{name} has a shape that depends on the data: {ty}; tunesmith compiles static shapes"
         )
     return ArgSpec(name, tuple(int(d) for d in dims), str(ty.dtype))

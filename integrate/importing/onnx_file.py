@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 
 from ...machine.errors import InputError
+from .errors import NotATensorError
 from .shapes import Dims
 
 
@@ -46,7 +47,7 @@ def _dims(value: Any) -> tuple[int | str, ...]:
     kind, tensor = value.type.WhichOneof("value"), value.type.tensor_type
     if kind != "tensor_type" or tensor.elem_type == onnx.TensorProto.STRING:
         found = "strings" if kind == "tensor_type" else str(kind or "untyped").partition("_")[0]
-        raise InputError(f"input {value.name!r} is no tensor of numbers ({found}): models take tensors")
+        raise NotATensorError(f"input {value.name!r} is no tensor of numbers ({found}): models take tensors")
     if not tensor.HasField("shape"):
         raise InputError(f"input {value.name!r} has no shape in this ONNX model; export it with its rank")
     return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim)

@@ -31,7 +31,7 @@ _RANDOM = frozenset(
 )
 
 
-def specialize(proto: Any, shapes: Shapes) -> None:
+def specialize(proto: Any, shapes: Shapes) -> dict[str, Any]:
     """Bind the input shapes of a model and compute what then depends on shapes and constants alone.
 
     The model is changed in place: its weights may be too large to be copied.
@@ -42,6 +42,11 @@ def specialize(proto: Any, shapes: Shapes) -> None:
         The model; nodes that compute constants go, and so does what no output depends on.
     shapes : mapping
         The shape of each input.
+
+    Returns
+    -------
+    dict
+        The type of each value, as far as it can be inferred.
     """
     if proto.functions:
         proto.CopyFrom(onnx.inliner.inline_local_functions(proto))
@@ -57,6 +62,7 @@ def specialize(proto: Any, shapes: Shapes) -> None:
     _replace(proto.graph.input, inputs)
     _replace_weights(proto.graph.initializer, [t for name, t in folder.constants.items() if name in used])
     del proto.graph.value_info[:]
+    return folder.types
 
 
 class _Folder:
@@ -147,13 +153,13 @@ class _Folder:
             return None
         if any(name and self._size(name) is None for name in node.input):
             return None
-        types = [_static(self.types.get(name)) for name in node.output if name]
+        types = [static_type(self.types.get(name)) for name in node.output if name]
         if any(known is None or prod(known[1]) > _MOST_ELEMENTS for known in types):
             return None
         return _run(node, {n: numpy_helper.to_array(self.constants[n]) for n in node.input if n}, self.opsets)
 
     def _shape_value(self, node: Any) -> list[np.ndarray] | None:
-        known = _static(self.types.get(node.input[0]))
+        known = static_type(self.types.get(node.input[0]))
         if known is None:
             return None
         if node.op_type == "Size":
@@ -172,7 +178,7 @@ def _schema(node: Any, versions: dict[str, int]) -> Any:
         return None
 
 
-def _static(found: Any) -> tuple[int, tuple[int, ...]] | None:
+def static_type(found: Any) -> tuple[int, tuple[int, ...]] | None:
     """Return element type and extents of a tensor type in which each extent is known."""
     if found is None or not found.HasField("tensor_type") or not found.tensor_type.HasField("shape"):
         return None

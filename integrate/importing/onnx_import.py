@@ -7,54 +7,141 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
 
+import onnx
+from onnx import helper
+from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
-from ...machine.errors import InputError
-from .onnx_file import first_line, opset_version
-from .onnx_folding import specialize
+from .canonical import canonicalized
+from .errors import ConversionError, UnsupportedOperatorError, UnsupportedTypeError
+from .imported import Imported
+from .onnx_converters import CONVERTERS
+from .onnx_file import declared_inputs, first_line, node_label, opset_version
+from .onnx_folding import specialize, static_type
 from .onnx_operators import unsupported
-from .shapes import Shapes
+from .shapes import Shapes, bound_shapes
+
+# What holds these is read as a shape or a factor when the model is imported.
+_NEEDS_CONSTANTS = frozenset({"Resize", "Upsample"})
+_FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE})
+# TVM packs some of these, rounds others wrongly, and has no arrays of the rest.
+_UNSUPPORTED_TYPES = ("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2", "COMPLEX", "STRING", "FLOAT6")
 
 
-def import_onnx(proto: Any, shapes: Shapes) -> Any:
-    """Import a model with its weights as constants and its inputs of the given shapes.
+def import_onnx(proto: Any, given: Shapes, keep_weights: bool = False) -> Imported:
+    """Import a model for inputs of fixed shapes.
 
     Parameters
     ----------
     proto : onnx.ModelProto
         The model; it is changed.
-    shapes : mapping
-        The shape of each input.
+    given : mapping
+        The shape of each input that has symbolic dimensions.
+    keep_weights : bool
+        Leave the weights as inputs, in place of constants.
 
     Raises
     ------
     InputError
-        The model has operators that TVM's importer does not support, all of them named with a node; or a
-        node that it cannot convert.
+        A dimension is not bound, or a given shape does not fit.
+    UnsupportedOperatorError
+        The model has operators that TVM's importer does not support, all of them named with a node.
+    UnsupportedTypeError
+        It computes with a type that TVM cannot compute with.
+    ConversionError
+        There is a node that TVM's importer cannot convert, or converts wrongly.
     """
-    specialize(proto, shapes)
-    missing = unsupported(proto.graph.node)
-    if missing:
-        where = ", ".join(f"{name} (node {node!r})" for name, node in missing.items())
-        raise InputError(
-            f"unsupported ONNX operator{'s' * (len(missing) > 1)}: {where}; replace it before the export"
-        )
-    importer = _Importer({name: list(shape) for name, shape in shapes.items()}, "")
+    shapes = bound_shapes(declared_inputs(proto), given)
+    weights = _weight_names(proto.graph) if keep_weights else set()
+    types = specialize(proto, shapes)
+    _require_supported(proto.graph, types)
+    importer = _Importer({name: list(shape) for name, shape in shapes.items()}, weights)
     noise = StringIO()  # the importer prints what fails, and warns of each name it changes
     try:
         with warnings.catch_warnings(), redirect_stdout(noise):
             warnings.simplefilter("ignore")
-            return importer.from_onnx(proto.graph, opset_version(proto))
+            mod = importer.from_onnx(proto.graph, opset_version(proto))
     except Exception as error:  # an importer's converters fail in ways of their own
         where = f"{importer.converting}: " if importer.converting else ""
-        raise InputError(f"TVM cannot import this ONNX model: {where}{first_line(error)}") from error
+        raise ConversionError(f"TVM cannot import this ONNX model: {where}{first_line(error)}") from error
+    _require_types(proto.graph, types, importer)
+    mod, attached = relax.frontend.detach_params(canonicalized(mod))
+    values = dict(zip(importer.kept, attached.get("main", []), strict=True))
+    return Imported(mod, (*shapes, *values), values)
+
+
+def _weight_names(graph: Any) -> set[str]:
+    """Name the weights that may be inputs: arrays of floats that no converter must know."""
+    needed = {name for node in graph.node if node.op_type in _NEEDS_CONSTANTS for name in node.input}
+    return {t.name for t in graph.initializer if t.dims and t.data_type in _FLOATS} - needed
+
+
+def _require_supported(graph: Any, types: dict[str, Any]) -> None:
+    """Check that all operators and all types are known."""
+    missing = unsupported(graph.node)
+    if missing:
+        where = ", ".join(f"{name} (node {node!r})" for name, node in missing.items())
+        raise UnsupportedOperatorError(
+            f"unsupported ONNX operator{'s' * (len(missing) > 1)}: {where}; replace it before the export"
+        )
+    for node in graph.node:
+        for name in (*node.input, *node.output):
+            kind = onnx.TensorProto.DataType.Name(types[name].tensor_type.elem_type) if name in types else ""
+            if kind.startswith(_UNSUPPORTED_TYPES):
+                raise UnsupportedTypeError(
+                    f"unsupported type {kind} of {name!r} (node {node_label(node)!r}, {node.op_type}): "
+                    "TVM does not compute with it on CPUs as the standard says; cast before the export"
+                )
+
+
+def _require_types(graph: Any, types: dict[str, Any], importer: _Importer) -> None:
+    """Check that what each node became has the shape and type that the standard gives it."""
+    read = {name for node in graph.node for name in node.input} | {v.name for v in graph.output}
+    for node in graph.node:
+        for name in read.intersection(node.output):
+            known, found = static_type(types.get(name)), importer.type_of(name)
+            if known is None or found is None:
+                continue
+            wanted = (str(helper.tensor_dtype_to_np_dtype(known[0])), known[1])
+            if found != wanted:
+                raise ConversionError(
+                    f"TVM imports {node.op_type} (node {node_label(node)!r}) wrongly: output {name!r} "
+                    f"becomes {found[0]} of shape {found[1]}, not {wanted[0]} of shape {wanted[1]}"
+                )
 
 
 class _Importer(ONNXGraphImporter):
-    """TVM's importer, which knows which node it is at."""
+    """TVM's importer, which knows which node it is at and which weights stay inputs."""
 
     converting = ""
 
+    def __init__(self, shapes: dict[str, list[int]], weights: set[str]) -> None:
+        super().__init__(shapes, "", keep_params_in_input=bool(weights))
+        self.kept: list[str] = []
+        self._weight_names = weights
+
+    def type_of(self, name: str) -> tuple[str, tuple[int, ...]] | None:
+        """Return dtype and shape of what a value became, if it is a tensor of static shape."""
+        ty = getattr(self._nodes.get(name), "ty", None)
+        if not isinstance(ty, relax.TensorType) or ty.shape is None or not hasattr(ty.shape, "values"):
+            return None
+        if not all(hasattr(d, "value") for d in ty.shape.values):
+            return None
+        return str(ty.dtype), tuple(int(d) for d in ty.shape.values)
+
+    def _parse_graph_initializers(self, graph: Any) -> None:
+        for tensor in graph.initializer:
+            array = self._parse_array(tensor)
+            if tensor.name not in self._weight_names:
+                self._nodes[tensor.name] = relax.const(array)
+                continue
+            variable = self._new_var(self._sanitize_name(tensor.name), array.shape, array.dtype)
+            self._nodes[tensor.name] = variable
+            self._params[variable.name] = (variable, array)
+            self.kept.append(tensor.name)
+
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         self.converting = f"{op_name} (node {attrs['tvm_custom']['name']!r})"
+        if op_name in CONVERTERS:
+            return self.bb.normalize(CONVERTERS[op_name](self.bb, inputs, attrs))
         return super()._convert_operator(op_name, inputs, attrs, opset)

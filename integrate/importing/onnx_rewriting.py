@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import onnx
-from onnx import compose, helper, inliner
+from onnx import compose, helper, inliner, numpy_helper
 
 from .onnx_operators import is_importable
 
@@ -33,13 +33,32 @@ class Known:
 
 def rewritten(node: Any, known: Known) -> list[Any] | None:
     """Return the nodes that take a node's place, or None if it stays."""
-    if node.op_type == "Sum":
-        return _adds(node)
     if node.op_type == "Resize":
         return _without_empty_inputs(node, known)
-    if not is_importable(node):
+    if node.op_type == "Dropout":
+        return _inference_dropout(node, known)
+    if not is_importable(node) or _is_badly_imported(node):
         return _function_body(node, known)
     return None
+
+
+def _is_badly_imported(node: Any) -> bool:
+    """Tell whether TVM's importer takes a node for less than it is."""
+    # Of mean and deviation it makes empty tensors.
+    return node.op_type == "LayerNormalization" and any(node.output[1:])
+
+
+def _inference_dropout(node: Any, known: Known) -> list[Any] | None:
+    """Write a Dropout as what it is at inference: its input, and a mask that keeps everything."""
+    training = next((known.constants.get(name) for name in node.input[2:3]), None)
+    if training is not None and numpy_helper.to_array(training).item():
+        return None
+    parts = [helper.make_node("Identity", [node.input[0]], [node.output[0]])]
+    if any(node.output[1:]):
+        shape, mask = f"{node.output[1]}/shape", helper.make_tensor("", onnx.TensorProto.BOOL, [1], [True])
+        parts.append(helper.make_node("Shape", [node.input[0]], [shape]))
+        parts.append(helper.make_node("ConstantOfShape", [shape], [node.output[1]], value=mask))
+    return parts
 
 
 def _without_empty_inputs(node: Any, known: Known) -> list[Any] | None:
@@ -51,17 +70,6 @@ def _without_empty_inputs(node: Any, known: Known) -> list[Any] | None:
     copy.CopyFrom(node)
     copy.input[:] = ["" if name in empty else name for name in node.input]
     return [copy]
-
-
-def _adds(node: Any) -> list[Any]:
-    """Write a Sum as a chain of Add: TVM stacks its inputs and reduces, which nothing can be fused with."""
-    inputs, result = list(node.input), node.output[0]
-    if len(inputs) == 1:
-        return [helper.make_node("Identity", inputs, [result])]
-    names = [f"{result}/sum{i}" for i in range(len(inputs) - 2)] + [result]
-    left = [inputs[0], *names[:-1]]
-    pairs = zip(left, inputs[1:], names, strict=True)
-    return [helper.make_node("Add", [a, b], [name]) for a, b, name in pairs]
 
 
 def _function_body(node: Any, known: Known) -> list[Any] | None:
