@@ -128,7 +128,7 @@ class _Instruction:
 def inner_loop(assembly: str) -> InnerLoop | None:
     """Find the innermost loop in which most instructions are multiply-adds; the first of several alike.
 
-    That is where a kernel spends its time, if it is a good one: other loops end sums, or move and change data.
+    There a good kernel spends its time: other loops end sums, or move and change data.
 
     Parameters
     ----------

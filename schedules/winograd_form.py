@@ -114,12 +114,12 @@ def restate(func: Any, m: int) -> Any:
     assert found is not None, "the rule's space says that there is one"
     schedule = s_tir.Schedule(func)
     reads = schedule.get(schedule.get_sblock(found.nest.block)).reads
-    operands = [reads[i].source for i in (found.nest.data, found.nest.weight)]
+    data, weight = (reads[i].source for i in (found.nest.data, found.nest.weight))
     name = written_buffer(schedule, found.nest.block)
     root = func.body.block
     output = next(b for b in (*root.alloc_buffers, *func.params) if b.name == name)
-    form = te.create_prim_func(_define(found, *operands, m), index_dtype_override="int64")
-    given = dict(zip(form.params, (*operands, output), strict=True))
+    form = te.create_prim_func(_define(found, data, weight, m), index_dtype_override="int64")
+    given = dict(zip(form.params, (data, weight, output), strict=True))
     inner = structural_map(form.body, (tirx.Var, lambda v: given.get(v, v))).block
     nests: list[Any] = []
     for nest in root.body if isinstance(root.body, tirx.SeqStmt) else [root.body]:
