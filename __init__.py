@@ -52,8 +52,10 @@ _PUBLIC: dict[str, str] = {
     "take": "integrate.extraction",
     "replace": "integrate.surgery.replace",
     "External": "integrate.surgery.external",
+    "ApplyDatabase": "integrate.surgery.apply_database",
     "compare_outputs": "integrate.running.outputs",
     "compare": "integrate.running.comparison",
+    "read_image": "integrate.running.images",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]

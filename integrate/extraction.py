@@ -12,6 +12,7 @@ from ..machine.target import as_target
 from .lowering.choice import name_in_model
 from .lowering.cost import count_flops
 from .lowering.functions import as_workload, is_kept, is_workload, prim_func_calls, prim_funcs
+from .lowering.weight_marks import MarkWeights
 from .model import Model
 from .surgery.external import external_symbols
 
@@ -38,7 +39,7 @@ class ModelWorkload:
     share: float
 
 
-def extract_workloads(model: Model, target: Any = "host") -> list[ModelWorkload]:
+def extract_workloads(model: Model | Any, target: Any = "host") -> list[ModelWorkload]:
     """Return the functions of a model that are worth tuning, those with most operations first.
 
     Left out are functions that compute nothing (copies), those with several outputs or symbolic shapes, and
@@ -46,12 +47,12 @@ def extract_workloads(model: Model, target: Any = "host") -> list[ModelWorkload]
 
     Parameters
     ----------
-    model : Model
-        The model.
+    model : Model or IRModule
+        The model; or a Relax module that a pipeline of one's own has lowered to calls of PrimFuncs.
     target : str or tvm.target.Target
         What it is compiled for.
     """
-    mod = model.prepared(as_target(target))
+    mod = model.prepared(as_target(target)) if isinstance(model, Model) else MarkWeights()(model)
     calls = Counter(name for name, _ in prim_func_calls(mod))
     groups: dict[str, list[str]] = {}
     workloads: dict[str, Workload] = {}

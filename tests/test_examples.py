@@ -12,6 +12,9 @@ NUMBERED = sorted(path.name for path in FOLDER.glob("[0-9]*.py"))
 SMALL = {
     "02_schedule_by_hand.py": {"extent": 64, "trials": 2},
     "03_tune_and_swap.py": {"batch": 8, "width": 32, "trials": 2},
+    "04_own_relax_pipeline.py": {"batch": 8, "width": 32, "trials": 2},
+    "05_custom_legalization.py": {"batch": 8, "width": 32},
+    "06_pattern_rewriting.py": {"batch": 8, "width": 32},
 }
 
 

@@ -23,7 +23,9 @@ class MissingRecordsError(RuntimeError):
     """A model was to be compiled from records alone, and some of its functions have none."""
 
 
-def apply_records(mod: Any, target: Any, database: Database | None = None) -> tuple[Any, list[Choice]]:
+def apply_records(
+    mod: Any, target: Any, database: Database | None = None, defaults: bool = True
+) -> tuple[Any, list[Choice]]:
     """Schedule every PrimFunc of a prepared module that is not scheduled yet.
 
     Parameters
@@ -34,6 +36,8 @@ def apply_records(mod: Any, target: Any, database: Database | None = None) -> tu
         What it is compiled for; only records of this target are applied.
     database : Database, optional
         Where the records are.
+    defaults : bool
+        Whether functions without a record get a default schedule, or stay as they are.
 
     Returns
     -------
@@ -47,13 +51,12 @@ def apply_records(mod: Any, target: Any, database: Database | None = None) -> tu
         if is_kept(func):
             choices.append(_kept(name, func))
             continue
-        schedule, choice = _scheduled(name, func, target, database)
+        schedule, choice = _scheduled(name, func, target, database, defaults)
         choices.append(choice)
         if schedule is not None:
             keep_separable_packing(schedule)
-            # As a part of a module it is private again: two functions cannot both be called "main".
-            scheduled = schedule.mod["main"].with_attr(SCHEDULED, True).without_attr("global_symbol")
-            result.update_func(mod.get_global_var(name), scheduled)
+            scheduled = schedule.mod["main"].with_attr(SCHEDULED, True)
+            result.update_func(mod.get_global_var(name), _with_symbol_of(func, scheduled))
     return result, sorted(choices, key=lambda c: (-c.flops, c.function))
 
 
@@ -71,13 +74,22 @@ def require_records(choices: list[Choice]) -> None:
         raise MissingRecordsError(f"{len(missing)} of {len(choices)} functions have no record: {named}")
 
 
-def _scheduled(name: str, func: Any, target: Any, database: Database | None) -> tuple[Any, Choice]:
+def _with_symbol_of(func: Any, scheduled: Any) -> Any:
+    """Return a scheduled function as public or private as it was: two cannot both be called "main"."""
+    symbol = (func.attrs or {}).get("global_symbol")
+    unnamed = scheduled.without_attr("global_symbol")
+    return unnamed.with_attr("global_symbol", symbol) if symbol else unnamed
+
+
+def _scheduled(
+    name: str, func: Any, target: Any, database: Database | None, defaults: bool
+) -> tuple[Any, Choice]:
     """Try the candidates in order of preference until one works; each failure is told in the reason."""
     failures = [f"replaced by {func.attrs[REPLACED_BY]}"] if REPLACED_BY in (func.attrs or {}) else []
     told = len(failures)
     workload = as_workload(name, func) if is_workload(func) else None
     main = func.with_attr("global_symbol", "main")
-    for origin, space, reason, make, record in _candidates(workload, main, target, database):
+    for origin, space, reason, make, record in _candidates(workload, main, target, database, defaults):
         try:
             schedule = make()
         except Exception as error:  # a schedule may fail in any way; the next one is tried and this one told
@@ -87,11 +99,12 @@ def _scheduled(name: str, func: Any, target: Any, database: Database | None) -> 
             origin = FALLBACK if len(failures) > told and origin == DEFAULT else origin
             choice = _choice(name, workload, origin, space, "; ".join([*failures, reason]))
             return schedule, choice if record is None else _of_record(choice, record)
-    return None, _choice(name, workload, FALLBACK, "none", "; ".join([*failures, "no schedule applies"]))
+    left = "no schedule applies" if defaults else "no verified record of this target, left as it is"
+    return None, _choice(name, workload, FALLBACK, "none", "; ".join([*failures, left]))
 
 
 def _candidates(
-    workload: Workload | None, func: Any, target: Any, database: Database | None
+    workload: Workload | None, func: Any, target: Any, database: Database | None, defaults: bool
 ) -> Iterator[tuple[str, str, str, Any, Record | None]]:
     """Yield origin, space, reason, a function that makes the schedule, and the record that it comes from."""
     reason = "no database given"
@@ -101,7 +114,7 @@ def _candidates(
         if record is not None and record.median_s is not None:
             time = f"record {record.id}: {record.median_s * 1e3:.4g} ms"
             yield RECORD, record.space, time, lambda: scheduled_from_record(record, func, target), record
-    for rule in schedules.schedule_rules().values():
+    for rule in schedules.schedule_rules().values() if defaults else ():
         yield DEFAULT, rule.name, reason, lambda rule=rule: rule.scheduled(func, target), None
 
 

@@ -119,12 +119,14 @@ def registered(symbol: str) -> Registered | None:
 
 
 def external_symbols(mod: Any) -> list[str]:
-    """Return the symbols of the external functions that ``main`` of a module calls, each once."""
+    """Return the symbols of the external functions that a module's Relax functions call, each once."""
     found: dict[str, None] = {}
 
     def look(call: Any) -> None:
         if call.op == CALL_EXTERNAL and isinstance(call.args[0], relax.ExternFunc):
             found[str(call.args[0].global_symbol)] = None
 
-    tvm_ffi.structural_walk(mod["main"].body, (relax.Call, look))
+    for _, func in mod.functions_items():
+        if isinstance(func, relax.Function):
+            tvm_ffi.structural_walk(func.body, (relax.Call, look))
     return list(found)
