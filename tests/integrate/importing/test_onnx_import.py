@@ -177,3 +177,9 @@ def test_inputs_that_are_no_tensors(tmp_path: Path, x: str, message: str) -> Non
     path: Any = tmp_path / "m.onnx"
     with pytest.raises(ts.InputError, match=message):
         ts.load_model(model(path, "y = Identity(x)", x))
+
+
+def test_a_scatter_has_nothing_to_pack(tmp_path: Path) -> None:
+    body = "z = ScatterElements<axis = 1>(x, at, to) y = MatMul(z, w)"
+    weights = "<int64[1, 2] at = {1, 3}, float[1, 2] to = {1.5, 2.5}, float[4, 1] w = {1, 2, 3, 4}>"
+    check(model(tmp_path / "m.onnx", body, "float[1, 4] x", "float[1, 1] y", weights), x=values(1, 4))
