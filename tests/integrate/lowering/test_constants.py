@@ -4,10 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import tvm
 from tunesmith.integrate.lowering.constants import FoldConstants
 from tunesmith.integrate.lowering.functions import dataflow_bindings
 from tvm import relax
+
+from .plain import module, ops, outputs
 
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -75,3 +78,24 @@ def test_tuples_of_constants_are_folded_through() -> None:
     folded = FoldConstants()(_module(compute))
     assert _ops(folded) == ["relax.matmul"]
     np.testing.assert_array_equal(_constants(folded)[0], W[:, 1:2])
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda w: relax.op.divide(relax.op.rsqrt(w), relax.op.negative(relax.op.sqrt(w))),
+        lambda w: relax.op.permute_dims(relax.op.expand_dims(w, 1)),
+        lambda w: relax.op.concat([w, relax.op.multiply(w, w)], axis=-1),
+        # These are compiled, on what NumPy computed.
+        lambda w: relax.op.exp(relax.op.add(w, w)),
+        lambda w: relax.op.astype(relax.op.subtract(w, relax.op.sqrt(w)), "float64"),
+        lambda w: relax.op.multiply(relax.op.astype(w, "float16"), relax.const(2.0, "float16")),
+        lambda w: relax.op.divide(relax.op.astype(w, "int32"), relax.const(2, "int32")),
+    ],
+)
+def test_values_are_those_of_loop_nests(compute: Callable[[Any], Any]) -> None:
+    values = relax.const(np.linspace(0.5, 7, 6, dtype=np.float32).reshape(2, 3))
+    mod = module(lambda x: relax.op.add(x, relax.op.astype(compute(values), "float32")), (1,))
+    folded = FoldConstants()(mod)
+    assert ops(folded) == ["add"]
+    np.testing.assert_allclose(outputs(folded)[0], outputs(mod)[0], rtol=1e-6)
