@@ -12,6 +12,7 @@ import click
 from .. import __version__
 from ..machine.errors import InputError, unknown_name
 from .bench import bench
+from .compare import compare
 from .compile import compile_command
 from .db import db
 from .doctor import doctor
@@ -98,5 +99,5 @@ def main() -> None:
     """
 
 
-for command in (doctor, list_command, show, verify, bench, tune, compile_command, run, db, study):
+for command in (doctor, list_command, show, verify, bench, tune, compile_command, run, compare, db, study):
     main.add_command(command)

@@ -50,12 +50,19 @@ class Group(_Examples, click.Group):
 
 
 class TvmCommand(Command):
-    """A command that uses TVM: first it is checked to be sound, then imported without PyTorch."""
+    """A command that uses TVM: first it is checked to be sound, then imported without PyTorch.
+
+    One that only runs what is compiled imports ``tvm_ffi`` alone.
+    """
+
+    def __init__(self, *args: Any, imports: str = "tvm", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._imports = imports
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         require_sound_tvm()
-        keep_torch_out()
+        keep_torch_out(self._imports)
         return super().invoke(ctx)
 
 

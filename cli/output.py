@@ -34,6 +34,11 @@ def seconds(value: float | None) -> str:
     return "" if value is None else f"{value:.2g}"
 
 
+def megabytes(value: float | None) -> str:
+    """Write bytes in megabytes."""
+    return "" if value is None else f"{value / 1e6:.1f}"
+
+
 def rate(value: float | None) -> str:
     """Write GFLOP/s or GB/s."""
     return "" if not value else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
@@ -77,7 +82,7 @@ def print_rows(rows: Iterable[Row], columns: Sequence[Column], as_json: bool) ->
         return
     cells = [[column.write(row.get(column.key)) for column in columns] for row in rows]
     shown = [i for i, _ in enumerate(columns) if any(line[i] for line in cells)] or [0]
-    numbers = {milliseconds, seconds, rate, percent, times, six_digits, scientific}
+    numbers = {milliseconds, seconds, megabytes, rate, percent, times, six_digits, scientific}
     click.echo(
         tabulate(
             [[line[i] for i in shown] for line in cells],

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import tunesmith as ts
 from tabulate import tabulate
-from tunesmith.integrate.running.baseline import has_onnxruntime, run_onnxruntime
+from tunesmith.integrate.running.contenders import has_onnxruntime
 from tunesmith.integrate.samples import sample
 
 TRIALS = 16
@@ -97,7 +97,7 @@ def run(model, shipped, database, folder):
     for choice in applied:
         print(f"{choice.function}: {choice.schedule}, {choice.reason}")
     require(len(applied) >= 2, f"2 records were to be applied to the model, {len(applied)} were")
-    comparison = ts.compare_packages(default, tuned, shipped.inputs, rounds=15)
+    comparison = ts.compare(default, tuned, shipped.inputs)
     require(comparison.ok, "the tuned model's outputs differ from the default's")
     print(f"{comparison.speedup:.2f}x as fast as with default schedules only")
 
@@ -105,22 +105,24 @@ def run(model, shipped, database, folder):
     checks = ts.compare_outputs(outputs, shipped.outputs)
     right = all(check.ok for check in checks)
     require(right, f"the package's output is not the shipped one: {[check.message for check in checks]}")
-    timed = (("default", default, comparison.before_s), ("tuned", tuned, comparison.after_s))
-    for name, package, seconds in timed:
+    timed = (("default", default, comparison.before), ("tuned", tuned, comparison.after))
+    for name, package, contender in timed:
+        seconds = contender.median_s
         same = all(c.ok for c in ts.compare_outputs(package.run(shipped.inputs), shipped.outputs))
         summarize(f"light_resnet50 {name}", seconds, *model_rates(model, seconds), same)
-    compare_with_onnxruntime(model, shipped)
+    compare_with_onnxruntime(model, tuned, shipped)
 
 
-def compare_with_onnxruntime(model, shipped):
+def compare_with_onnxruntime(model, tuned, shipped):
     """Time the library that a user would run the file with, if it is installed (make bench installs it)."""
     if not has_onnxruntime():
         print("ONNX Runtime is not installed: no comparison with it")
         return
-    library = run_onnxruntime(shipped.path, shipped.inputs)
-    same = all(check.ok for check in ts.compare_outputs(library.outputs, shipped.outputs))
-    rates = model_rates(model, library.median_s)
-    summarize("light_resnet50 ONNX Runtime", library.median_s, *rates, same)
+    comparison = ts.compare(tuned, shipped.path, shipped.inputs)
+    seconds = comparison.after.median_s
+    summarize("light_resnet50 ONNX Runtime", seconds, *model_rates(model, seconds), comparison.ok)
+    low, high = comparison.interval
+    print(f"ONNX Runtime is {comparison.speedup:.2f}x as fast as the tuned package ({low:.2f} to {high:.2f})")
 
 
 def run_in_new_process(package, inputs, folder):

@@ -203,7 +203,7 @@ def _imported(array: np.ndarray) -> Any:
 
 def _seen_as(tensor: Any, dtype: str) -> Any:
     """Return a tensor's memory as another type of the same width."""
-    shape = tvm_ffi.Shape([int(extent) for extent in tensor.shape])
+    shape = tvm_ffi.Shape(tuple(int(extent) for extent in tensor.shape))
     return global_function("runtime.TVMTensorCreateView")(tensor, shape, tvm_ffi.dtype(dtype), 0)
 
 

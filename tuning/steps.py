@@ -23,7 +23,8 @@ from ..machine.target import as_target, target_text
 from ..machine.temporary import new_folder
 from ..schedules.loop_nest import loop_nest
 from ..schedules.steps import changed_lines, schedule_steps
-from .benchmark.bench_tasks import KernelJob, Prepared, TurnJob, prepare_kernel, time_prepared
+from .benchmark.bench_tasks import KernelJob, Prepared, prepare_kernel
+from .benchmark.turn_tasks import TurnJob, time_turn
 from .measuring.cases import Cases, prepare_cases
 from .measuring.measurement import Timing, noise_of
 from .measuring.tasks import BuildJob, Built
@@ -197,5 +198,5 @@ def _timed_in_turns(workers: Sequence[Worker], outcomes: Sequence[_Outcome]) -> 
             if turn < outcome.rounds:
                 job = TurnJob(_TIMING.calls(outcome.call_s))
                 with worker.alone():
-                    found.append(worker.call(time_prepared, job, 10 * _LIMIT_S))
+                    found.append(worker.call(time_turn, job, 10 * _LIMIT_S))
     return seconds

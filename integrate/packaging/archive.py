@@ -121,7 +121,7 @@ def require_checksum(data: np.ndarray, part: FilePart, name: str) -> None:
     InputError
         It is not.
     """
-    if data.nbytes != part.nbytes or hashlib.sha256(data).hexdigest() != part.sha256:
+    if data.nbytes != part.nbytes or hashlib.sha256(data.data).hexdigest() != part.sha256:
         raise InputError(f"it is damaged: the checksum of {name} is another")
 
 
@@ -129,9 +129,9 @@ def _digest(data: np.ndarray, found: dict[str, slice]) -> bytes:
     """Return the SHA-256 of all bytes but those of library, weights and the seal itself, in hexadecimal."""
     digest, position = hashlib.sha256(), 0
     for part in sorted((found[LIBRARY], found[WEIGHTS]), key=lambda part: (part.start, part.stop)):
-        digest.update(data[position : part.start])
+        digest.update(data[position : part.start].data)
         position = part.stop
-    digest.update(data[position:-_SEAL])
+    digest.update(data[position:-_SEAL].data)
     return digest.hexdigest().encode()
 
 
@@ -195,7 +195,7 @@ def _tensor_chunks(arrays: Sequence[np.ndarray], tensors: Sequence[StoredTensor]
     end = 0
     for array, tensor in zip(arrays, tensors, strict=True):
         yield bytes(tensor.offset - end)
-        yield memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         end = tensor.offset + array.nbytes
 
 

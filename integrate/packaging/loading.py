@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +24,7 @@ from .archive import (
     require_checksum,
     require_seal,
 )
-from .manifest import Manifest, StoredTensor, read_manifest, require_this_format
+from .manifest import Contents, Manifest, StoredTensor, read_manifest, require_this_format
 from .requirements import require_runnable
 
 
@@ -46,17 +48,36 @@ def read_package(path: str | Path) -> tuple[Any, list[Any], Manifest]:
     InputError
         There is no such file; it is no package, is damaged, or cannot run on this machine.
     """
-    path = Path(path)
-    if not path.is_file():
+    with _opened(path) as file:
+        return _load(file, str(path))
+
+
+def package_manifest(path: str | Path) -> Manifest:
+    """Return what a package says about itself; nothing of it is loaded.
+
+    Raises
+    ------
+    InputError
+        There is no such file; it is no package, or is damaged.
+    """
+    with _opened(path) as file:
+        _, _, manifest, _ = _described(file, str(path))
+        return manifest
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[IO[bytes]]:
+    if not Path(path).is_file():
         raise InputError(f"no such package: {path}")
     try:
-        with path.open("rb") as file:
-            return _load(file, str(path))
+        with Path(path).open("rb") as file:
+            yield file
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 
 
-def _load(file: IO[bytes], source: str) -> tuple[Any, list[Any], Manifest]:
+def _described(file: IO[bytes], source: str) -> tuple[np.ndarray, dict[str, slice], Manifest, Contents]:
+    """Return a file's bytes, where its members are, and what the manifest says of them."""
     try:
         found = members(file)
         data = mapped(file)
@@ -65,7 +86,11 @@ def _load(file: IO[bytes], source: str) -> tuple[Any, list[Any], Manifest]:
         require_this_format(manifest_of_any_format(file), source)
         raise InputError(f"not a tunesmith package, or a damaged one: {source}: {error}") from None
     text = data[found[MANIFEST]].tobytes().decode("utf-8", errors="replace")
-    manifest, contents = read_manifest(text, source)
+    return data, found, *read_manifest(text, source)
+
+
+def _load(file: IO[bytes], source: str) -> tuple[Any, list[Any], Manifest]:
+    data, found, manifest, contents = _described(file, source)
     require_runnable(manifest, source)
     code, values = data[found[LIBRARY]], data[found[WEIGHTS]]
     try:

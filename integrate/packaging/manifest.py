@@ -162,12 +162,13 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
 
 
 def _contents(fields: Mapping[str, Any]) -> Contents:
-    library, weights = (FilePart(_count(f["nbytes"]), str(f["sha256"])) for f in map(fields.get, _PARTS))
+    library, weights = (_part(fields[name]) for name in ("library", "weights"))
     tensors = tuple(StoredTensor(_count(t["offset"]), _shape(t), str(t["dtype"])) for t in fields["tensors"])
     return Contents(library, weights, tensors)
 
 
-_PARTS = ("library", "weights")
+def _part(fields: Mapping[str, Any]) -> FilePart:
+    return FilePart(_count(fields["nbytes"]), str(fields["sha256"]))
 
 
 def _shape(fields: Mapping[str, Any]) -> tuple[int, ...]:

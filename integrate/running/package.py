@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -36,18 +36,25 @@ class Package:
     ----------
     library : Module
         The compiled code, loaded.
-    weights : sequence of Tensor
+    weights : iterable of Tensor
         What ``main`` takes after the inputs.
     manifest : Manifest
         What it computes and where its schedules came from.
     executable : VMExecutable, optional
         What can be exported; a loaded package has none.
+    path : Path, optional
+        The file that it was loaded from.
     """
 
     def __init__(
-        self, library: Any, weights: Sequence[Any], manifest: Manifest, executable: Any = None
+        self,
+        library: Any,
+        weights: Iterable[Any],
+        manifest: Manifest,
+        executable: Any = None,
+        path: Path | None = None,
     ) -> None:
-        self.manifest = manifest
+        self.manifest, self.path = manifest, path
         self._weights = list(weights)
         self._library, self._executable = library, executable
         self._main = self._machine()["main"]
@@ -112,12 +119,29 @@ class Package:
         InputError
             An input is missing, unknown, or of another shape or dtype.
         """
-        arguments = self._arguments(inputs, fill)
+        call, arguments = self.ready(inputs, fill)
         with self._turn:
-            result = self._main(*arguments)
+            result = call(*arguments)
+        return {spec.name: y for spec, y in zip(self.outputs, self.as_arrays(result), strict=True)}
+
+    def ready(self, inputs: Inputs | None = None, fill: str = "random") -> tuple[Any, list[Any]]:
+        """Return the compiled function and its arguments, to be called many times without any overhead.
+
+        Such calls do not wait for others: one at a time.
+
+        Parameters
+        ----------
+        inputs, fill
+            As for :meth:`run`.
+        """
+        arrays = filled(self.inputs, fill) if inputs is None else named(self.inputs, inputs)
+        return self._main, [*(as_tensor(array) for array in arrays), *self._weights]
+
+    @staticmethod
+    def as_arrays(result: Any) -> list[np.ndarray]:
+        """Return copies of what the compiled function returns: an output may be an input or a weight."""
         tensors = list(result) if isinstance(result, Sequence) else [result]
-        # An output may be an input or a weight itself: the caller gets a copy.
-        return {spec.name: np.array(as_numpy(t)) for spec, t in zip(self.outputs, tensors, strict=True)}
+        return [np.array(as_numpy(tensor)) for tensor in tensors]
 
     def time(
         self, inputs: Inputs | None = None, *, number: int = 1, repeat: int = 10, fill: str = "random"
@@ -139,11 +163,11 @@ class Package:
             ``package, repeat, number, mean_s, median_s, max_s, min_s, std_s, threads``.
         """
         _check_counts(number, repeat)
-        tensors = self._arguments(inputs, fill)
+        call, arguments = self.ready(inputs, fill)
         least_ms = 0.0 if number else 100.0
         timing = Timing(number, repeat, least_ms, budget_s=inf, noise=inf)
         with self._turn:
-            seconds = measure(self._main, tensors, timing).run_secs
+            seconds = measure(call, arguments, timing).run_secs
         return {
             "package": self.manifest.name,
             "repeat": repeat,
@@ -171,7 +195,7 @@ class Package:
         _check_counts(1, repeat)
         # A machine of its own: once it has been instrumented, each of its calls goes through Python.
         with self._turn:
-            return profile(self._machine(), self._arguments(inputs, fill), self.choices, repeat)
+            return profile(self._machine(), self.ready(inputs, fill)[1], self.choices, repeat)
 
     def export(self, path: str | Path) -> Path:
         """Write the package as one file that another process can load without the database.
@@ -220,11 +244,6 @@ class Package:
                 "register the functions that its model calls before it is loaded"
             ) from error
 
-    def _arguments(self, inputs: Inputs | None, fill: str) -> list[Any]:
-        """Return the arguments of ``main``: the inputs, checked or filled, and the weights."""
-        arrays = filled(self.inputs, fill) if inputs is None else named(self.inputs, inputs)
-        return [*(as_tensor(array) for array in arrays), *self._weights]
-
 
 def load_package(path: str | Path) -> Package:
     """Load a package file; nothing of it is executed but the compiled library.
@@ -234,7 +253,7 @@ def load_package(path: str | Path) -> Package:
     InputError
         There is no such file; it is no package, is damaged, or cannot run on this machine.
     """
-    return Package(*read_package(path))
+    return Package(*read_package(path), path=Path(path))
 
 
 def _check_counts(number: int, repeat: int) -> None:

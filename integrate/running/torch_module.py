@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from ...machine.arrays import as_tensor
 from ...machine.errors import InputError
@@ -51,7 +52,7 @@ class PackageModule(torch.nn.Module):
         given = called_with(self.package.inputs, tensors, by_name)
         if torch.is_grad_enabled():
             _require_no_gradient(given)
-        outputs = [torch.from_dlpack(as_tensor(array)) for array in self.package.run(given).values()]
+        outputs = [from_dlpack(as_tensor(array)) for array in self.package.run(given).values()]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def extra_repr(self) -> str:

@@ -11,7 +11,7 @@ import tunesmith as ts
 from tunesmith.cli.main import main
 
 TUNESMITH = Path(sys.executable).with_name("tunesmith")
-COMMANDS = ("doctor", "list", "show", "verify", "bench", "tune", "compile", "run", "db", "study")
+COMMANDS = ("doctor", "list", "show", "verify", "bench", "tune", "compile", "run", "compare", "db", "study")
 
 
 def tunesmith(*words, **options):

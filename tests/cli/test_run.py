@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -85,10 +87,57 @@ def test_other_bad_input_is_one_line(refused, package):
     assert refused("run", "none.tsm") == "no such package: none.tsm"
     assert refused("run", "text").startswith("not a tunesmith package")
     assert refused("run", package[0], "--inputs", "none.npz") == "no such file of inputs: none.npz"
-    for file in ("text", "one.npy"):
-        assert refused("run", package[0], "--inputs", file).startswith(f"{file} is no .npz file")
+    Path("text.npz").write_text("hello")
+    assert refused("run", package[0], "--inputs", "text.npz").startswith("text.npz is no .npz file")
+    assert refused("run", package[0], "--inputs", "A=one.npy").endswith("B missing")
+    Path("text.npy").write_text("hello")
+    assert refused("run", package[0], "--inputs", "A=text.npy").startswith("text.npy is no .npy file")
     assert "repeat at least 1" in refused("run", package[0], "--print-time", "--repeat", "0")
 
 
 def test_an_output_that_cannot_be_written_is_found_first(refused):
     assert "cannot write none/y.npz" in refused("run", "none.tsm", "--outputs", "none/y.npz")
+
+
+def test_inputs_are_given_one_by_one(run, refused, package, inputs):
+    for name, array in inputs.items():
+        np.save(f"{name}.npy", array)
+    outcome = run("run", package[0], "-i", "A=A.npy", "-i", "B=B.npy", "-o", "y.npz")
+    assert outcome.status == 0, outcome.stderr
+    with np.load("y.npz") as arrays:
+        np.testing.assert_allclose(arrays["output_0"], inputs["A"] @ inputs["B"], rtol=1e-5)
+    assert "input A is given twice" in refused("run", package[0], "-i", "A=A.npy", "-i", "A=B.npy")
+    assert "unknown input 'C'" in refused("run", package[0], "-i", "C=A.npy")
+    assert "say which input A.npy is for: NAME=A.npy, of A, B" in refused("run", package[0], "-i", "A.npy")
+    assert "no such file of inputs: none.npy" in refused("run", package[0], "-i", "A=none.npy")
+    assert "B missing" in refused("run", package[0], "-i", "A=A.npy")
+
+
+def test_the_largest_values_are_named(run, refused, package, inputs):
+    np.savez("x.npz", **inputs)
+    Path("labels.txt").write_text("\n".join(f"class {i}" for i in range(16)) + "\n")
+    words = ["run", package[0], "-i", "x.npz", "--print-top", 3, "--labels"]
+    rows = run(*words, "labels.txt", "--json").rows
+    assert [row["label"] for row in rows] == [f"class {row['index'][-1]}" for row in rows]
+    assert "class" in run(*words, "labels.txt").stdout
+    Path("short.txt").write_text("one\ntwo\n")
+    assert "--labels has 2 lines; the last dimension of the outputs is 16" in refused(*words, "short.txt")
+    assert "cannot read the labels none.txt" in refused(*words, "none.txt")
+
+
+def test_an_image_is_an_input(refused, package):
+    Path("cat.jpg").write_text("hello")
+    assert "input A takes no image" in refused("run", package[0], "-i", "A=cat.jpg")
+    assert "a normalization is one of" in refused("run", package[0], "-i", "A=cat.jpg", "--normalize", "x")
+
+
+def test_running_imports_no_compiler(package):
+    code = (
+        "import sys\n"
+        "from tunesmith.cli.main import main\n"
+        "main(['run', sys.argv[1], '--print-time', '--repeat', '1'], standalone_mode=False)\n"
+        "print([n for n in ('tvm', 'torch', 'onnx', 'scipy') if n in sys.modules])\n"
+    )
+    words = [sys.executable, "-c", code, str(package[0])]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"

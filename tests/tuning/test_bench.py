@@ -5,9 +5,10 @@ import pytest
 import tunesmith as ts
 from tunesmith.kernels import OPERATORS
 from tunesmith.kernels.elementwise import ELEMENTWISE
-from tunesmith.tuning.benchmark import bench_tasks
+from tunesmith.machine import flush
+from tunesmith.tuning.benchmark import turn_tasks
 from tunesmith.tuning.benchmark.baselines import LIBRARIES, Unavailable, variants
-from tunesmith.tuning.benchmark.bench_tasks import TurnJob, time_prepared
+from tunesmith.tuning.benchmark.turn_tasks import TurnJob, make_ready, time_turn
 from tunesmith.tuning.measuring.verdict import compare
 from tunesmith.tuning.measuring.verification import inputs_of, workload_tolerance
 
@@ -142,13 +143,14 @@ def test_rows_are_complete_and_in_order(small):
 
 def test_caches_are_emptied_before_each_call(monkeypatch):
     done = []
-    monkeypatch.setattr(bench_tasks, "_ready", (lambda: done.append("call"), ()))
-    monkeypatch.setattr(bench_tasks, "cache_flush", lambda: lambda: done.append("flush"))
-    assert time_prepared(TurnJob(2, cold_cache=True)) > 0
+    monkeypatch.setattr(turn_tasks, "_ready", None)
+    make_ready(lambda: done.append("call"))
+    monkeypatch.setattr(flush, "cache_flush", lambda: lambda: done.append("flush"))
+    assert time_turn(TurnJob(2, cold_cache=True)) > 0
     # The first call wakes threads and does not count.
     assert done == ["call", "flush", "call", "flush", "call"]
     done.clear()
-    time_prepared(TurnJob(2))
+    time_turn(TurnJob(2))
     assert done == ["call"] * 3
 
 

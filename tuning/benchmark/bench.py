@@ -37,40 +37,22 @@ from .bench_tasks import (
     BaselineJob,
     KernelJob,
     Prepared,
-    TurnJob,
     prepare_baseline,
     prepare_kernel,
     prepare_peak,
-    time_prepared,
 )
+from .turns import TIMEOUT_S, Entrant, timed_in_turns
 
 DEFAULT, TUNED = "default", "tuned"
 
-# An implementation so slow that its rounds would take longer is measured in fewer of them.
-_LONGEST_S = 2.0
-_TIMEOUT_S = 300.0
-
 
 @dataclass(frozen=True)
-class _Entrant:
+class _Implementation:
     """An implementation that is prepared and waits for its turns."""
 
     name: str
-    worker: Worker
     prepared: Prepared
-    timing: Timing
-
-    @property
-    def number(self) -> int:
-        """How often to call in one turn; once where emptying the caches takes longer than the call."""
-        return 1 if self.timing.cold_cache else self.timing.calls(self.prepared.call_s)
-
-    @property
-    def rounds(self) -> int:
-        """In how many rounds to take part."""
-        # Each turn makes one more call, which does not count.
-        turn_s = (self.number + 1) * self.prepared.call_s
-        return max(1, min(self.timing.repeat, int(_LONGEST_S / turn_s)))
+    entrant: Entrant
 
 
 def bench(
@@ -135,20 +117,20 @@ def bench(
         rows: list[dict[str, Any]] = []
         for each in workloads:
             cases = prepare_cases(each, f"{folder}/{each.hash}")
-            entrants = []
+            ready = []
             for name, worker in zip(names, workers, strict=True):
                 prepared = _prepared(name, worker, each, cases, database, target)
                 if isfinite(prepared.call_s):
-                    entrants.append(_Entrant(name, worker, prepared, timing))
+                    ready.append(_Implementation(name, prepared, Entrant(worker, prepared.call_s, timing)))
                 else:
                     say(f"{each.label}: {name} is left out: {prepared.note}")
             peak, operations = _peak(peak_worker, each.dtype, warm)
-            *seconds, peak_seconds = _timed_in_turns([*entrants, peak], rounds)
+            *seconds, peak_seconds = timed_in_turns([*(one.entrant for one in ready), peak], rounds)
             gflops = operations / median(peak_seconds) / 1e9
             say(
                 f"{each.label}: multiply-adds alone, measured in turns with these, reach {gflops:.1f} GFLOP/s"
             )
-            rows += _rows(each, target, entrants, seconds, gflops)
+            rows += _rows(each, target, ready, seconds, gflops)
     return rows
 
 
@@ -178,17 +160,17 @@ def _prepared(
             task, job = prepare_kernel, KernelJob(f"{cases.folder}/{name}.so", cases, note)
             export_kernel(schedule, target, job.library)
         with device_lock(), worker.alone():
-            prepared: Prepared = worker.call(task, job, _TIMEOUT_S)
+            prepared: Prepared = worker.call(task, job, TIMEOUT_S)
         return prepared
     except (InputError, WorkerCrash, WorkerError, WorkerTimeout) as error:
         return Prepared(False, inf, str(error))
 
 
-def _peak(worker: Worker, dtype: str, timing: Timing) -> tuple[_Entrant, int]:
+def _peak(worker: Worker, dtype: str, timing: Timing) -> tuple[Entrant, int]:
     """Return an entrant that only multiplies and adds, in registers, and the operations of its call."""
     with device_lock(), worker.alone():
-        operations, call_s = worker.call(prepare_peak, dtype, _TIMEOUT_S)
-    return _Entrant("peak", worker, Prepared(True, call_s), timing), operations
+        operations, call_s = worker.call(prepare_peak, dtype, TIMEOUT_S)
+    return Entrant(worker, call_s, timing), operations
 
 
 def _scheduled(name: str, workload: Workload, database: Database | None, target: Any) -> tuple[Any, str]:
@@ -204,23 +186,10 @@ def _scheduled(name: str, workload: Workload, database: Database | None, target:
     return schedule, ""
 
 
-def _timed_in_turns(entrants: Sequence[_Entrant], rounds: int) -> list[list[float]]:
-    """Measure everyone once a round; the slow ones sit out the last rounds."""
-    seconds: list[list[float]] = [[] for _ in entrants]
-    with device_lock():
-        for turn in range(rounds):
-            for entrant, found in zip(entrants, seconds, strict=True):
-                if turn < entrant.rounds:
-                    job = TurnJob(entrant.number, entrant.timing.cold_cache)
-                    with entrant.worker.alone():
-                        found.append(entrant.worker.call(time_prepared, job, _TIMEOUT_S))
-    return seconds
-
-
 def _rows(
     workload: Workload,
     target: Any,
-    entrants: Sequence[_Entrant],
+    implementations: Sequence[_Implementation],
     seconds: Sequence[Sequence[float]],
     peak_gflops: float,
 ) -> list[dict[str, Any]]:
@@ -236,7 +205,7 @@ def _rows(
             "shape": dict(workload.shape),
             "dtype": workload.dtype,
             "target": target_text(target),
-            "implementation": entrant.name,
+            "implementation": one.name,
             "median_s": times.median,
             "p20_s": times.p20,
             "p80_s": times.p80,
@@ -244,11 +213,11 @@ def _rows(
             "gflops": workload.flops / times.median / 1e9,
             "gbps": workload.bytes_moved / times.median / 1e9,
             "roofline_fraction": limit / times.median,
-            "verified": entrant.prepared.verified,
+            "verified": one.prepared.verified,
             "threads": usable_cpus(),
-            "cache": "cold" if entrant.timing.cold_cache else "warm",
+            "cache": "cold" if one.entrant.timing.cold_cache else "warm",
             "ratio": times.median / spread[0].median,
-            "note": entrant.prepared.note,
+            "note": one.prepared.note,
         }
-        for entrant, times, found in zip(entrants, spread, seconds, strict=True)
+        for one, times, found in zip(implementations, spread, seconds, strict=True)
     ]

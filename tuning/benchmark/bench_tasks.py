@@ -1,21 +1,21 @@
-"""What benchmark workers do: prepare one implementation, then time it whenever it is their turn."""
+"""What benchmark workers do: prepare one implementation, to be timed in turns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
-from ...machine.flush import cache_flush
 from ...machine.peaks import multiply_add_call
 from ..measuring.cases import CASES, Cases, loaded_cases
 from ..measuring.library import LoadedKernel
-from ..measuring.measurement import seconds_of, warm_seconds
+from ..measuring.measurement import warm_seconds
 from ..measuring.verdict import compare
 from .baselines import Unavailable, Variant, variants
+from .turn_tasks import make_ready
 
 
 @dataclass(frozen=True)
@@ -56,30 +56,19 @@ class BaselineJob:
     cases: Cases
 
 
-@dataclass(frozen=True)
-class TurnJob:
-    """A turn of what was prepared: so many calls, each with its caches emptied before it or not."""
-
-    number: int
-    cold_cache: bool = False
-
-
 # A call that lasts longer needs no second look at how long it lasts.
 _SLOW_S = 0.1
-
-# The implementation that this worker has prepared, and its arguments.
-_ready: tuple[Callable[..., Any], Sequence[Any]] | None = None
 
 
 def prepare_kernel(job: KernelJob) -> Prepared:
     """Load a library of tunesmith's, and judge its output on every test case."""
-    global _ready
     kernel = LoadedKernel(job.library)
     verdicts = []
     for case in loaded_cases(job.cases):
         verdict, call_s = case.check(kernel)
         verdicts.append(verdict)
-    _ready = call, tensors = kernel.prepared(loaded_cases(job.cases)[0].tensors)
+    call, tensors = kernel.prepared(loaded_cases(job.cases)[0].tensors)
+    make_ready(call, tensors)
     wrong = next((v.message for v in verdicts if not v.ok), "")
     warm_s = call_s if call_s > _SLOW_S else warm_seconds(call, tensors)
     return Prepared(not wrong, warm_s, wrong or job.note)
@@ -87,7 +76,6 @@ def prepare_kernel(job: KernelJob) -> Prepared:
 
 def prepare_baseline(job: BaselineJob) -> Prepared:
     """Set up another library's implementation; of several variants the fastest."""
-    global _ready
     try:
         found = [_judged(job, case) for case in range(CASES)]
     except Unavailable as error:
@@ -95,15 +83,14 @@ def prepare_baseline(job: BaselineJob) -> Prepared:
     options = [v for v, _ in found[0]]
     seconds = [warm_seconds(v.call, ()) for v in options]
     best = int(np.argmin(seconds))
-    _ready = (options[best].call, ())
+    make_ready(options[best].call)
     return Prepared(all(judged[best][1] for judged in found), seconds[best], options[best].note)
 
 
 def prepare_peak(dtype: str) -> tuple[int, float]:
     """Set up nothing but multiply-adds; return the operations of a call and about how long it takes."""
-    global _ready
     call, operations = multiply_add_call(dtype)
-    _ready = (call, ())
+    make_ready(call)
     return operations, warm_seconds(call, ())
 
 
@@ -112,12 +99,3 @@ def _judged(job: BaselineJob, case: int) -> list[tuple[Variant, bool]]:
     arrays = [np.load(job.cases.file(case, i)).view(np.dtype(a.dtype)) for i, a in enumerate(job.cases.args)]
     found = variants(job.library, cloudpickle.loads(job.libraries), job.shape, arrays[:-1])
     return [(v, compare(v.to_array(v.call()), arrays[-1], job.cases.allowed).ok) for v in found]
-
-
-def time_prepared(job: TurnJob) -> float:
-    """Time what was prepared: a call that does not count, then the mean of some calls, in seconds."""
-    assert _ready is not None, "nothing was prepared"
-    kernel, tensors = _ready
-    # The first call after a pause wakes threads that went to sleep meanwhile.
-    kernel(*tensors)
-    return seconds_of(kernel, tensors, job.number, cache_flush() if job.cold_cache else None)
