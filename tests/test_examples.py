@@ -6,16 +6,24 @@ from pathlib import Path
 
 import pytest
 import tunesmith
+from tunesmith import schedules
 
 FOLDER = Path(tunesmith.__file__).parent / "examples"
 NUMBERED = sorted(path.name for path in FOLDER.glob("[0-9]*.py"))
 SMALL = {
+    "01_first_kernel.py": {"extent": 64},
     "02_schedule_by_hand.py": {"extent": 64, "trials": 2},
     "03_tune_and_swap.py": {"batch": 8, "width": 32, "trials": 2},
     "04_own_relax_pipeline.py": {"batch": 8, "width": 32, "trials": 2},
     "05_custom_legalization.py": {"batch": 8, "width": 32},
     "06_pattern_rewriting.py": {"batch": 8, "width": 32},
 }
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_new_process(monkeypatch):
+    """The schedules that an example adds are for it alone."""
+    monkeypatch.setattr(schedules, "_own", {})
 
 
 def example(name):
