@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -17,13 +16,18 @@ from .options import (
     shape_option,
     target_option,
 )
-from .output import Column, print_notice, print_rows
+from .output import Column, milliseconds, percent, print_notice, print_rows
 
 _COLUMNS = [
     Column("function", "function"),
     Column("origin", "origin"),
     Column("schedule", "schedule"),
+    Column("calls", "calls"),
     Column("flops", "MFLOP", lambda flops: f"{flops / 1e6:.3g}"),
+    Column("seconds", "ms", milliseconds),
+    Column("timing", "which is"),
+    Column("share", "share", percent),
+    Column("workload", "workload", lambda digits: digits[:10]),
     Column("reason", "why"),
 ]
 
@@ -62,10 +66,12 @@ def compile_command(
 ) -> int:
     """Compile an operator or a model to one package file that runs anywhere without the database.
 
-    Each function gets its best verified record of the target, else the default schedule; the table says
-    which it got and why.
+    Each function gets its best verified record of the target, else the default schedule. The table says
+    which it got and why, and the time of its calls in one inference: measured, where a record has it, else
+    predicted, the least that this machine's peaks allow.
     """
     from ..integrate.lowering.application import MissingRecordsError
+    from ..integrate.lowering.report import report
     from ..integrate.packaging.build import compile_model, compile_operator
     from ..integrate.packaging.writing import require_writable
 
@@ -83,6 +89,8 @@ def compile_command(
     except MissingRecordsError as error:
         print_notice(f"not compiled: {error}")
         return 1
-    print_rows([asdict(choice) for choice in package.choices], _COLUMNS, as_json)
+    rows = report(package.choices)
+    print_rows(rows, _COLUMNS, as_json)
+    print_notice(f"expected: {milliseconds(sum(row['seconds'] for row in rows))} ms an inference")
     print_notice(f"wrote {output} ({Path(output).stat().st_size / 1e6:.1f} MB)")
     return 0

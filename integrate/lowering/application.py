@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from ...tuning.records.database import Database
 from ...tuning.records.record import Record
 from ..surgery.external import external_symbols, registered
 from .choice import DEFAULT, EXTERNAL, FALLBACK, GIVEN, RECORD, REPLACED, Choice, name_in_model
-from .functions import REPLACED_BY, SCHEDULED, as_workload, is_kept, is_workload, prim_funcs
+from .functions import REPLACED_BY, SCHEDULED, as_workload, is_kept, is_workload, prim_func_calls, prim_funcs
 
 
 class MissingRecordsError(RuntimeError):
@@ -57,6 +58,8 @@ def apply_records(
             keep_separable_packing(schedule)
             scheduled = schedule.mod["main"].with_attr(SCHEDULED, True)
             result.update_func(mod.get_global_var(name), _with_symbol_of(func, scheduled))
+    calls = Counter(name for name, _ in prim_func_calls(mod))
+    choices = [replace(choice, calls=calls.get(choice.function, 1)) for choice in choices]
     return result, sorted(choices, key=lambda c: (-c.flops, c.function))
 
 
@@ -121,7 +124,8 @@ def _candidates(
 def _choice(name: str, workload: Workload | None, origin: str, space: str, reason: str) -> Choice:
     if workload is None:
         return Choice(name, origin, space, reason)
-    return Choice(name, origin, space, reason, workload.flops, workload.bytes_moved, workload.dtype)
+    cost = workload.flops, workload.bytes_moved, workload.dtype
+    return Choice(name, origin, space, reason, *cost, workload=workload.hash)
 
 
 def _of_record(choice: Choice, record: Record) -> Choice:

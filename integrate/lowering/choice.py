@@ -43,6 +43,10 @@ class Choice:
         The record's id; empty where it comes from none.
     recorded_s : float or None
         Median seconds of one call, as the record has it.
+    calls : int
+        How often one inference calls it.
+    workload : str
+        The hash of its computation, which records are found by; empty where it is none that can be tuned.
     """
 
     function: str
@@ -54,6 +58,8 @@ class Choice:
     dtype: str = ""
     record: str = ""
     recorded_s: float | None = None
+    calls: int = 1
+    workload: str = ""
 
 
 def name_in_model(symbol: str) -> str:

@@ -87,3 +87,10 @@ def test_each_phase_of_lowering_can_be_dumped(run, onnx_file, refused):
     assert sorted(p.name for p in Path("phases").iterdir())[0] == "01_imported.py"
     words = ["matmul", "--shape", SHAPE, "-o", "x.tsm", "--dump", "phases"]
     assert "--dump is not for an operator" in refused("compile", *words)
+
+
+def test_the_table_has_workload_calls_time_and_share(run, onnx_file):
+    outcome = run("compile", onnx_file, "-o", "net.tsm", "--json")
+    assert sum(row["share"] for row in outcome.rows) == pytest.approx(1)
+    assert all(row["timing"] == "predicted" and row["calls"] >= 1 and row["workload"] for row in outcome.rows)
+    assert "expected: " in outcome.stderr and " ms an inference" in outcome.stderr
