@@ -14,7 +14,7 @@ from .lowering.cost import count_flops
 from .lowering.functions import as_workload, is_kept, is_workload, prim_func_calls, prim_funcs
 from .lowering.weight_marks import MarkWeights
 from .model import Model
-from .surgery.external import external_symbols
+from .surgery.external import external_calls
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def take(model: Model, name: str, target: Any = "host") -> Workload:
     """
     mod = model.prepared(as_target(target))
     functions = dict(prim_funcs(mod))
-    external = [name_in_model(symbol) for symbol in external_symbols(mod)]
+    external = [name_in_model(symbol) for symbol in external_calls(mod)]
     if name not in functions and name not in external:
         raise unknown_name(f"function of {model.name}", name, [*functions, *external])
     if name in external or is_kept(functions[name]):

@@ -15,7 +15,7 @@ from ...schedules.transforms import keep_separable_packing
 from ...tuning.records.compilation import scheduled_from_record
 from ...tuning.records.database import Database
 from ...tuning.records.record import Record
-from ..surgery.external import external_symbols, registered
+from ..surgery.external import external_calls, registered
 from .choice import DEFAULT, EXTERNAL, FALLBACK, GIVEN, RECORD, REPLACED, Choice, name_in_model
 from .functions import REPLACED_BY, SCHEDULED, as_workload, is_kept, is_workload, prim_func_calls, prim_funcs
 
@@ -47,7 +47,8 @@ def apply_records(
     list of Choice
         One a function, those with most operations first.
     """
-    result, choices = mod.clone(), [_external(symbol) for symbol in external_symbols(mod)]
+    outside = external_calls(mod)
+    result, choices = mod.clone(), [_external(symbol) for symbol in dict.fromkeys(outside)]
     for name, func in prim_funcs(mod):
         if is_kept(func):
             choices.append(_kept(name, func))
@@ -58,7 +59,7 @@ def apply_records(
             keep_separable_packing(schedule)
             scheduled = schedule.mod["main"].with_attr(SCHEDULED, True)
             result.update_func(mod.get_global_var(name), _with_symbol_of(func, scheduled))
-    calls = Counter(name for name, _ in prim_func_calls(mod))
+    calls = Counter([*(name for name, _ in prim_func_calls(mod)), *map(name_in_model, outside)])
     choices = [replace(choice, calls=calls.get(choice.function, 1)) for choice in choices]
     return result, sorted(choices, key=lambda c: (-c.flops, c.function))
 

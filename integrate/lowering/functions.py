@@ -33,7 +33,10 @@ def prim_funcs(mod: Any) -> list[tuple[str, Any]]:
 
 
 def prim_func_calls(mod: Any) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the name and the arguments of each call of a PrimFunc in ``main``."""
+    """Yield the name and the arguments of each call of a PrimFunc in ``main``, where that is Relax."""
+    functions = {var.name_hint: func for var, func in mod.functions_items()}
+    if not isinstance(functions.get("main"), relax.Function):
+        return
     for binding in dataflow_bindings(mod["main"]):
         value = getattr(binding, "value", None)
         if isinstance(value, relax.Call) and value.op == CALL_TIR:

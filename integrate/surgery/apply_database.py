@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import relax
 
 from ...machine.target import as_target
 from ...tuning.records.database import Database
 from ..lowering.application import apply_records
 from ..lowering.choice import Choice
+from ..lowering.functions import prim_func_calls
 from ..lowering.packing import pack_weights
 from ..lowering.weight_marks import MarkWeights
 
@@ -20,7 +20,7 @@ class ApplyDatabase:
     """Schedule the PrimFuncs of a lowered module: each by its best verified record of a target.
 
     It stands after ``FuseTIR`` in a pipeline, beside the passes of ``relax.transform``. Constants that
-    ``main`` calls a function with may get another layout, once, now. What is scheduled already stays as it is.
+    ``main`` calls a function with may get another layout, once, now. What is scheduled already stays.
 
     Parameters
     ----------
@@ -43,8 +43,7 @@ class ApplyDatabase:
 
     def transform_module(self, mod: Any, _context: Any) -> Any:
         """Schedule a module."""
-        has_main = "main" in [var.name_hint for var in mod.get_global_vars()]
-        calls = has_main and isinstance(mod["main"], relax.Function)
-        marked = MarkWeights()(mod) if calls else mod
+        called = any(prim_func_calls(mod))
+        marked = MarkWeights()(mod) if called else mod
         scheduled, self.choices = apply_records(marked, self.target, self.database, self.defaults)
-        return pack_weights(scheduled) if calls else scheduled
+        return pack_weights(scheduled) if called else scheduled

@@ -118,15 +118,15 @@ def registered(symbol: str) -> Registered | None:
     return _registered.get(symbol)
 
 
-def external_symbols(mod: Any) -> list[str]:
-    """Return the symbols of the external functions that a module's Relax functions call, each once."""
-    found: dict[str, None] = {}
+def external_calls(mod: Any) -> list[str]:
+    """Return the symbol of each call of an external function in a module's Relax functions."""
+    found: list[str] = []
 
     def look(call: Any) -> None:
         if call.op == CALL_EXTERNAL and isinstance(call.args[0], relax.ExternFunc):
-            found[str(call.args[0].global_symbol)] = None
+            found.append(str(call.args[0].global_symbol))
 
     for _, func in mod.functions_items():
         if isinstance(func, relax.Function):
             tvm_ffi.structural_walk(func.body, (relax.Call, look))
-    return list(found)
+    return found

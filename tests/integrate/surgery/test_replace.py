@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+from ctypes.util import find_library
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
 import pytest
 import tunesmith as ts
 import tvm
+import tvm_ffi
 from tunesmith.integrate.lowering.functions import prim_func_calls
 from tvm import s_tir
 from tvm.script import tirx as T
@@ -103,7 +107,7 @@ def test_a_numpy_function(model: Any, x: np.ndarray, y: np.ndarray) -> None:
     assert found.reason.startswith(
         "replaced by the Python function numpy_relu_matmul (test_replace.py, line "
     )
-    assert found.flops == ts.take(model, FUNCTION).flops
+    assert (found.flops, found.calls) == (ts.take(model, FUNCTION).flops, 2)
 
 
 def test_a_torch_function(model: Any, x: np.ndarray, y: np.ndarray) -> None:
@@ -125,6 +129,34 @@ def test_a_function_of_a_c_library(model: Any, x: np.ndarray, y: np.ndarray) -> 
     assert compiled(ts.replace(model, FUNCTION, "tests.relu_matmul"), x, y).schedule == "external"
     with pytest.raises(ts.InputError, match=r"no global function 'tests\.relu': load the library"):
         ts.replace(model, FUNCTION, "tests.relu")
+
+
+@pytest.mark.skipif(not (which("ninja") and which("g++")), reason="needs g++ and ninja")
+def test_a_function_in_c_plus_plus(model: Any, x: np.ndarray, y: np.ndarray) -> None:
+    source = """
+    void relu_matmul(tvm::ffi::TensorView a, tvm::ffi::TensorView b, tvm::ffi::TensorView c) {
+      auto A = (const float*)a.data_ptr(), B = (const float*)b.data_ptr(); auto C = (float*)c.data_ptr();
+      for (int64_t i = 0; i < c.size(0); ++i)
+        for (int64_t j = 0; j < c.size(1); ++j) {
+          float sum = 0;
+          for (int64_t k = 0; k < a.size(1); ++k) sum += A[i * a.size(1) + k] * B[k * c.size(1) + j];
+          C[i * c.size(1) + j] = sum > 0 ? sum : 0;
+        }
+    }"""
+    library = tvm_ffi.cpp.load_inline(name="own", cpp_sources=source, functions=["relu_matmul"])
+    found = compiled(ts.replace(model, FUNCTION, library.relu_matmul), x, y)
+    assert (found.origin, found.schedule) == ("replaced", "external")
+
+
+def test_a_function_of_a_c_library_by_ctypes(model: Any) -> None:
+    exp = ctypes.CDLL(find_library("m")).expf
+    exp.argtypes, exp.restype = [ctypes.c_float], ctypes.c_float
+
+    def softmax(a: np.ndarray, out: np.ndarray) -> None:
+        powers = np.array([[exp(v) for v in row] for row in a], np.float32)
+        out[...] = powers / powers.sum(1, keepdims=True)
+
+    assert ts.compile_model(ts.replace(model, "softmax", softmax)).run()["output_0"].shape == (M, 16)
 
 
 def test_the_memory_is_shared_and_inputs_are_safe(model: Any, x: np.ndarray) -> None:
