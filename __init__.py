@@ -46,6 +46,7 @@ _PUBLIC: dict[str, str] = {
     "compile": "tuning.records.compilation",
     "load_model": "integrate.model",
     "extract_workloads": "integrate.extraction",
+    "summarize": "integrate.summary",
     "compile_model": "integrate.packaging.build",
     "load_package": "integrate.running.package",
     "compile_operator": "integrate.packaging.build",

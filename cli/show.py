@@ -1,15 +1,23 @@
-"""``tunesmith show``: what becomes of an operator: its program, trace, LLVM IR, assembly, C, or each step."""
+"""``tunesmith show``: what becomes of an operator, in several forms; what is in a model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..machine.errors import InputError
-from .arguments import one_workload, runnable_target
-from .options import TvmCommand, common_options, dtype_option, shape_option, target_option
+from .arguments import is_model, model_at, one_workload, require_only, runnable_target
+from .options import (
+    TvmCommand,
+    common_options,
+    dtype_option,
+    input_shapes_option,
+    shape_option,
+    target_option,
+)
 from .output import plain, print_notice, print_rows
 from .steps import print_steps
 
@@ -27,11 +35,13 @@ FORMS = ("tir", "trace", "llvm", "asm", "c")
         "show matmul --shape m=128,n=128,k=128",
         "show matmul --shape m=128,n=128,k=128 --knob mr=4 --as asm",
         "show matmul --shape m=512,n=512,k=512 --steps",
+        "show model.onnx --input-shapes x:[1,3,224,224]",
     ],
 )
-@click.argument("operator", metavar="OP")
+@click.argument("subject", metavar="OP|MODEL")
 @shape_option
 @dtype_option
+@input_shapes_option
 @click.option(
     "--schedule",
     metavar="NAME",
@@ -54,9 +64,10 @@ FORMS = ("tir", "trace", "llvm", "asm", "c")
 @target_option
 @common_options
 def show(
-    operator: str,
+    subject: str,
     shape: str,
     dtype: str | None,
+    input_shapes: str | None,
     schedule: str | None,
     knobs: Sequence[str],
     form: str | None,
@@ -64,18 +75,24 @@ def show(
     target: str,
     as_json: bool,
 ) -> None:
-    """Print what a schedule makes of an operator.
+    """Print what a schedule makes of an operator, or what is in a model.
 
     The schedule's name and its knobs go to stderr, with --as asm also what the loop with the most
     multiply-adds looks like. With --steps each step of it is built, checked and timed
-    on this machine.
+    on this machine. Of a model: its inputs, outputs and functions, before anything is compiled.
     """
     from ..machine.target import as_target, target_text
 
+    if is_model(subject):
+        require_only("a model", shape=shape, dtype=dtype, schedule=schedule, knob=knobs)
+        require_only("a model", steps=steps, **{"as": form})
+        _show_model(subject, input_shapes, as_target(target), as_json)
+        return
+    require_only("an operator", input_shapes=input_shapes)
     if steps and form is not None:
         raise InputError(f"--steps prints loop nests: leave --as {form} out")
     compile_for = runnable_target(target) if steps else as_target(target)
-    workload = one_workload(operator, shape, dtype)
+    workload = one_workload(subject, shape, dtype)
     scheduled, name, chosen = _scheduled(workload, compile_for, schedule, parsed_knobs(knobs))
     about = {
         "operator": workload.name,
@@ -102,6 +119,16 @@ def show(
 
             print_notice(str(inner_loop(text) or "no inner loop multiplies and adds in one instruction"))
         click.echo(text)
+
+
+def _show_model(path: str, input_shapes: str | None, target: Any, as_json: bool) -> None:
+    from ..integrate.summary import summarize
+
+    summary = summarize(model_at(path, input_shapes), target)
+    if as_json:
+        print_rows([asdict(summary)], [], as_json=True)
+    else:
+        click.echo(str(summary))
 
 
 def parsed_knobs(words: Sequence[str]) -> dict[str, int]:

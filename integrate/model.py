@@ -20,9 +20,10 @@ from .importing.imported import Imported
 from .importing.onnx_file import read_onnx
 from .importing.onnx_import import import_onnx
 from .importing.relax_module import Weights, import_module
-from .importing.shapes import Shapes
+from .importing.shapes import Shapes, Values
 from .lowering.dump import NO_DUMP, Dump
 from .lowering.pipeline import prepare
+from .parameters import Parameters, count_parameters
 
 if TYPE_CHECKING:
     from .importing.torch_program import ExampleInputs
@@ -48,11 +49,23 @@ class Model:
     """
 
     name: str
-    mod: Any
+    mod: Any = field(repr=False)
     inputs: tuple[ArgSpec, ...]
     outputs: tuple[ArgSpec, ...]
     weights: Mapping[str, Any] = field(default_factory=dict, repr=False)
     _prepared: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def parameters(self) -> Parameters:
+        """The weights: constants and kept ones; each that is used several times counts once."""
+        return count_parameters(self.mod["main"], self.weights)
+
+    def __str__(self) -> str:
+        """Say what goes in and out, and how large it is."""
+        ends = [("in", s) for s in self.inputs] + [("out", s) for s in self.outputs]
+        lines = [f"  {kind:<4}{s.name}: {s.dtype} {list(s.shape)}" for kind, s in ends]
+        count, size = self.parameters
+        return "\n".join([f"{self.name}: {count:,} parameters ({size / 1e6:.1f} MB)", *lines])
 
     def prepared(self, target: Any, dump: Dump = NO_DUMP) -> Any:
         """Return the module of fused, unscheduled PrimFuncs for a target; made once, or again for a dump."""
@@ -66,6 +79,7 @@ def load_model(
     source: str | Path | Any,
     input_shapes: Shapes | None = None,
     *,
+    input_values: Values | None = None,
     example_inputs: ExampleInputs | None = None,
     weights: Weights | None = None,
     keep_weights: bool = False,
@@ -79,6 +93,8 @@ def load_model(
         function ``main``, or with one function alone.
     input_shapes : mapping, optional
         The shape of each input that has symbolic dimensions, by name.
+    input_values : mapping, optional
+        Values of an ONNX model's inputs that become constants: those that shapes depend on, such as axes.
     example_inputs : sequence or mapping, optional
         What a ``torch.nn.Module`` is called with, by position or name; the model has these shapes.
     weights : mapping or pairs, optional
@@ -96,11 +112,13 @@ def load_model(
     given = input_shapes or {}
     if isinstance(source, tvm.IRModule):
         _refuse("for torch modules", example_inputs=example_inputs)
+        _refuse("for ONNX models", input_values=input_values)
         return _described("module", import_module(source, given, weights, keep_weights))
     _refuse("for Relax modules", weights=weights)
     if "torch" in sys.modules:
         program = _torch_program(source, given, example_inputs)
         if program is not None:
+            _refuse("for ONNX models", input_values=input_values)
             from .importing.torch_program import import_program
 
             name = type(source).__name__ if program is not source else "program"
@@ -109,14 +127,14 @@ def load_model(
     if isinstance(source, onnx.ModelProto):
         copy = onnx.ModelProto()
         copy.CopyFrom(source)
-        return _described(source.graph.name or "model", import_onnx(copy, given, keep_weights))
+        return _described(source.graph.name or "model", import_onnx(copy, given, input_values, keep_weights))
     path = Path(source)
     if path.suffix in _PICKLES:
         raise InputError(
             f"{path} holds Python objects, and loading it would run whatever code came with it: if you trust "
             "it, load it in Python with torch.export.load, and give load_model the program"
         )
-    return _described(path.stem, import_onnx(read_onnx(path), given, keep_weights))
+    return _described(path.stem, import_onnx(read_onnx(path), given, input_values, keep_weights))
 
 
 def _torch_program(source: Any, given: Shapes, examples: ExampleInputs | None) -> Any:

@@ -16,7 +16,7 @@ def canonicalized(mod: Any) -> Any:
     """Rewrite what TVM's importers emit.
 
     - ``take`` with its unchecked default mode: negative indices count from the end, as in ONNX and PyTorch,
-      and those beyond the last read the last, instead of whatever lies behind the array.
+      and those beyond the last start again at the first, instead of reading whatever lies behind the array.
     - ``stack``: a concatenation. TVM's ConvertLayout fails on stacks.
     """
     result = mod.clone()
@@ -47,12 +47,7 @@ class _Rewriter(relax.PyExprMutator):
             if within.size and (within.min() < 0 or within.max() >= extent):
                 raise ValueError(f"take has the index {values} in an axis of {extent}")
             return relax.op.take(data, relax.const(within), axis)
-        if str(indices.ty.dtype).startswith("int"):
-            end, zero = (relax.const(value, indices.ty.dtype.dtype) for value in (extent, 0))
-            from_end = self._emit(relax.op.add(indices, end))
-            negative = self._emit(relax.op.less(indices, zero))
-            indices = self._emit(relax.op.where(negative, from_end, indices))
-        return relax.op.take(data, indices, axis, mode="clip")
+        return relax.op.take(data, indices, axis, mode="wrap")
 
     def _stack(self, call: Any) -> Any:
         axis = int(call.attrs["axis"] or 0)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
+import numpy as np
+import tvm
 from tvm import relax
 from tvm.relax import op
 
@@ -35,11 +37,69 @@ def _isinf(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -
     return found
 
 
+def _shift(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Shift by any number: by as many bits as there are, all are out, where LLVM's shift is undefined."""
+    x, by = inputs
+    kind = by.ty.dtype.dtype
+    shift = op.left_shift if attributes["direction"] == b"LEFT" else op.right_shift
+    bits, zero = relax.const(by.ty.dtype.dtype.itemsize * 8, kind), relax.const(0, kind)
+    within = builder.normalize(op.less(by, bits))
+    if str(kind).startswith("int"):
+        within = builder.normalize(op.logical_and(within, op.greater_equal(by, zero)))
+    shifted = builder.normalize(shift(x, builder.normalize(op.where(within, by, zero))))
+    return op.where(within, shifted, relax.const(0, x.ty.dtype.dtype))
+
+
+def _gather(_builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Take along an axis; TVM computes the axis's extent and the negative indices as the model runs."""
+    return op.take(inputs[0], inputs[1], int(attributes.get("axis", 0)) % len(inputs[0].ty.shape))
+
+
+def _power(builder: Any, inputs: Sequence[Any], _attributes: Mapping[str, Any]) -> Any:
+    """Raise to a power of another type; of integers in float64, as there is no integer power."""
+    base, exponent = inputs
+    kind = base.ty.dtype.dtype
+    number = exponent.value.numpy() if isinstance(exponent, tvm.ir.GenericConst) else np.zeros(2)
+    if number.size == 1 and number.ndim <= len(base.ty.shape) and number.item() in (1, 2, 3):
+        return _pairwise(op.multiply)(builder, [base] * int(number.item()), {})
+    inside = kind if str(kind).startswith(("float", "bfloat")) else "float64"
+    powers = [x if x.ty.dtype == inside else builder.normalize(op.astype(x, inside)) for x in inputs]
+    result = builder.normalize(op.power(*powers))
+    return result if inside == kind else op.astype(builder.normalize(op.round(result)), kind)
+
+
+def _space_to_depth(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Move blocks into channels: TVM orders them by block whatever the mode."""
+    (n, c, h, w), size = (int(d) for d in inputs[0].ty.shape), int(attributes["blocksize"])
+    blocks = builder.normalize(op.reshape(inputs[0], (n, c, h // size, size, w // size, size)))
+    by_channel = attributes.get("mode", b"DCR") == b"CRD"
+    order = [0, 1, 3, 5, 2, 4] if by_channel else [0, 3, 5, 1, 2, 4]
+    moved = builder.normalize(op.permute_dims(blocks, order))
+    return op.reshape(moved, (n, c * size * size, h // size, w // size))
+
+
+def _lp_normalization(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Divide by the norm along an axis, and leave zeros where that is zero."""
+    x, axis = inputs[0], int(attributes.get("axis", -1))
+    squares = attributes.get("p", 2) == 2
+    terms = builder.normalize(op.multiply(x, x) if squares else op.abs(x))
+    norm = builder.normalize(op.sum(terms, axis, keepdims=True))
+    norm = builder.normalize(op.sqrt(norm)) if squares else norm
+    zero, one = (relax.const(value, x.ty.dtype.dtype) for value in (0, 1))
+    safe = builder.normalize(op.where(builder.normalize(op.equal(norm, zero)), one, norm))
+    return op.divide(x, safe)
+
+
 CONVERTERS: dict[str, Converter] = {
+    "BitShift": _shift,
+    "Gather": _gather,
     "IsInf": _isinf,
+    "LpNormalization": _lp_normalization,
     "Max": _pairwise(op.maximum),
     "Mean": _mean,
     "Min": _pairwise(op.minimum),
+    "Pow": _power,
+    "SpaceToDepth": _space_to_depth,
     "Sum": _pairwise(op.add),
 }
 """By the names of standard operators."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
 
-from ...machine.errors import InputError
+from ...machine.errors import InputError, unknown_name
 from .errors import NotATensorError
-from .shapes import Dims
+from .shapes import Dims, Values
 
 
 def read_onnx(path: Path) -> Any:
@@ -53,10 +56,37 @@ def _dims(value: Any) -> tuple[int | str, ...]:
     return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim)
 
 
+def bind_values(graph: Any, values: Values) -> None:
+    """Make inputs constants.
+
+    Raises
+    ------
+    InputError
+        There is no such input.
+    """
+    names = [value.name for value in graph.input]
+    for name, value in values.items():
+        if name not in names:
+            raise unknown_name("input", name, names)
+        graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+
+
 def opset_version(proto: Any) -> int:
     """Return the version of the standard operators that a model uses."""
     versions = [o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")]
     return int(versions[0]) if versions else 1
+
+
+def schema_of(node: Any, opsets: Iterable[Any]) -> Any:
+    """Return the standard's definition of a node's operator in a model's version, or None if it has none."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in opsets}
+    if not onnx.defs.has(node.op_type, domain) or domain not in versions:
+        return None
+    try:
+        return onnx.defs.get_schema(node.op_type, versions[domain], domain)
+    except onnx.defs.SchemaError:  # younger than the model's version
+        return None
 
 
 def node_label(node: Any) -> str:

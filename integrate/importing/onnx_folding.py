@@ -17,7 +17,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from .onnx_file import node_label
+from .onnx_file import node_label, schema_of
 from .onnx_rewriting import Known, rewritten
 from .shapes import Shapes
 
@@ -70,7 +70,6 @@ class _Folder:
 
     def __init__(self, proto: Any, shapes: Shapes) -> None:
         self.opsets = list(proto.opset_import)
-        self.versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in self.opsets}
         self.nodes: list[Any] = []
         self.constants: dict[str, Any] = {}
         self.types = {
@@ -125,7 +124,7 @@ class _Folder:
 
     def _infer(self, node: Any) -> None:
         """Note the types of a node's outputs; those of a node that inference does not know stay unknown."""
-        schema = _schema(node, self.versions)
+        schema = schema_of(node, self.opsets)
         if schema is None or any(name and name not in self.types for name in _read_names(node)):
             return
         known = {name: self.types[name] for name in _read_names(node) if name}
@@ -166,16 +165,6 @@ class _Folder:
             return [np.array(prod(known[1]), np.int64)]
         bounds = {a.name: a.i for a in node.attribute}
         return [np.array(known[1][bounds.get("start", 0) : bounds.get("end")], np.int64)]
-
-
-def _schema(node: Any, versions: dict[str, int]) -> Any:
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    if not onnx.defs.has(node.op_type, domain) or domain not in versions:
-        return None
-    try:
-        return onnx.defs.get_schema(node.op_type, versions[domain], domain)
-    except onnx.defs.SchemaError:  # younger than the model's version
-        return None
 
 
 def static_type(found: Any) -> tuple[int, tuple[int, ...]] | None:

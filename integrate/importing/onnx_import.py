@@ -8,27 +8,26 @@ from io import StringIO
 from typing import Any
 
 import onnx
-from onnx import helper
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from .canonical import canonicalized
-from .errors import ConversionError, UnsupportedOperatorError, UnsupportedTypeError
+from .errors import ConversionError
 from .imported import Imported
+from .onnx_checks import require_supported, require_types, shape_input_hint
 from .onnx_converters import CONVERTERS
-from .onnx_file import declared_inputs, first_line, node_label, opset_version
-from .onnx_folding import specialize, static_type
-from .onnx_operators import unsupported
-from .shapes import Shapes, bound_shapes
+from .onnx_file import bind_values, declared_inputs, first_line, opset_version
+from .onnx_folding import specialize
+from .shapes import Shapes, Values, bound_shapes
 
 # What holds these is read as a shape or a factor when the model is imported.
 _NEEDS_CONSTANTS = frozenset({"Resize", "Upsample"})
 _FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE})
-# TVM packs some of these, rounds others wrongly, and has no arrays of the rest.
-_UNSUPPORTED_TYPES = ("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2", "COMPLEX", "STRING", "FLOAT6")
 
 
-def import_onnx(proto: Any, given: Shapes, keep_weights: bool = False) -> Imported:
+def import_onnx(
+    proto: Any, given: Shapes, values: Values | None = None, keep_weights: bool = False
+) -> Imported:
     """Import a model for inputs of fixed shapes.
 
     Parameters
@@ -37,6 +36,8 @@ def import_onnx(proto: Any, given: Shapes, keep_weights: bool = False) -> Import
         The model; it is changed.
     given : mapping
         The shape of each input that has symbolic dimensions.
+    values : mapping, optional
+        The values of inputs that become constants.
     keep_weights : bool
         Leave the weights as inputs, in place of constants.
 
@@ -48,13 +49,16 @@ def import_onnx(proto: Any, given: Shapes, keep_weights: bool = False) -> Import
         The model has operators that TVM's importer does not support, all of them named with a node.
     UnsupportedTypeError
         It computes with a type that TVM cannot compute with.
+    DataDependentShapeError
+        A shape depends on the values of inputs that are not given.
     ConversionError
         There is a node that TVM's importer cannot convert, or converts wrongly.
     """
+    bind_values(proto.graph, values or {})
     shapes = bound_shapes(declared_inputs(proto), given)
     weights = _weight_names(proto.graph) if keep_weights else set()
     types = specialize(proto, shapes)
-    _require_supported(proto.graph, types)
+    require_supported(proto.graph, types)
     importer = _Importer({name: list(shape) for name, shape in shapes.items()}, weights)
     noise = StringIO()  # the importer prints what fails, and warns of each name it changes
     try:
@@ -63,8 +67,9 @@ def import_onnx(proto: Any, given: Shapes, keep_weights: bool = False) -> Import
             mod = importer.from_onnx(proto.graph, opset_version(proto))
     except Exception as error:  # an importer's converters fail in ways of their own
         where = f"{importer.converting}: " if importer.converting else ""
-        raise ConversionError(f"TVM cannot import this ONNX model: {where}{first_line(error)}") from error
-    _require_types(proto.graph, types, importer)
+        reason = f"{where}{first_line(error)}{shape_input_hint(proto.graph)}"
+        raise ConversionError(f"TVM cannot import this ONNX model: {reason}") from error
+    require_types(proto.graph, types, importer.type_of)
     mod, attached = relax.frontend.detach_params(canonicalized(mod))
     values = dict(zip(importer.kept, attached.get("main", []), strict=True))
     return Imported(mod, (*shapes, *values), values)
@@ -74,40 +79,6 @@ def _weight_names(graph: Any) -> set[str]:
     """Name the weights that may be inputs: arrays of floats that no converter must know."""
     needed = {name for node in graph.node if node.op_type in _NEEDS_CONSTANTS for name in node.input}
     return {t.name for t in graph.initializer if t.dims and t.data_type in _FLOATS} - needed
-
-
-def _require_supported(graph: Any, types: dict[str, Any]) -> None:
-    """Check that all operators and all types are known."""
-    missing = unsupported(graph.node)
-    if missing:
-        where = ", ".join(f"{name} (node {node!r})" for name, node in missing.items())
-        raise UnsupportedOperatorError(
-            f"unsupported ONNX operator{'s' * (len(missing) > 1)}: {where}; replace it before the export"
-        )
-    for node in graph.node:
-        for name in (*node.input, *node.output):
-            kind = onnx.TensorProto.DataType.Name(types[name].tensor_type.elem_type) if name in types else ""
-            if kind.startswith(_UNSUPPORTED_TYPES):
-                raise UnsupportedTypeError(
-                    f"unsupported type {kind} of {name!r} (node {node_label(node)!r}, {node.op_type}): "
-                    "TVM does not compute with it on CPUs as the standard says; cast before the export"
-                )
-
-
-def _require_types(graph: Any, types: dict[str, Any], importer: _Importer) -> None:
-    """Check that what each node became has the shape and type that the standard gives it."""
-    read = {name for node in graph.node for name in node.input} | {v.name for v in graph.output}
-    for node in graph.node:
-        for name in read.intersection(node.output):
-            known, found = static_type(types.get(name)), importer.type_of(name)
-            if known is None or found is None:
-                continue
-            wanted = (str(helper.tensor_dtype_to_np_dtype(known[0])), known[1])
-            if found != wanted:
-                raise ConversionError(
-                    f"TVM imports {node.op_type} (node {node_label(node)!r}) wrongly: output {name!r} "
-                    f"becomes {found[0]} of shape {found[1]}, not {wanted[0]} of shape {wanted[1]}"
-                )
 
 
 class _Importer(ONNXGraphImporter):

@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
+from .onnx_converters import CONVERTERS
 from .onnx_file import node_label
 
 _STANDARD = ("", "ai.onnx")
@@ -27,12 +28,55 @@ _ONLY_OF_MICROSOFT = _OF_MICROSOFT - {"Gelu"}
 # Handled by the importer without a converter.
 _BUILT_IN = frozenset({"If"})
 
+DATA_DEPENDENT = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
+"""Operators whose results are as long as the data make them."""
+
+SHAPE_INPUTS: dict[str, tuple[int, ...]] = {
+    "AffineGrid": (1,),
+    "BlackmanWindow": (0,),
+    "CenterCropPad": (1,),
+    "ConstantOfShape": (0,),
+    "CumSum": (1,),
+    "Expand": (1,),
+    "HammingWindow": (0,),
+    "HannWindow": (0,),
+    "MaxUnpool": (2,),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "SplitToSequence": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+    **{f"Reduce{kind}": (1,) for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod")},
+    **{f"Reduce{kind}": (1,) for kind in ("Sum", "SumSquare")},
+}
+"""The positions of those inputs that a result's shape depends on: their values must be known."""
+
+
+def shape_inputs(graph: Any) -> dict[str, Any]:
+    """Return the inputs of a graph whose values decide about shapes, each with a node that reads it."""
+    given = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
+    found: dict[str, Any] = {}
+    for node in graph.node:
+        for position in SHAPE_INPUTS.get(node.op_type, ()):
+            if position < len(node.input) and node.input[position] in given:
+                found.setdefault(node.input[position], node)
+    return found
+
 
 def is_importable(node: Any) -> bool:
     """Tell whether TVM's importer has a converter for a node's operator."""
     if node.domain == _MICROSOFT:
         return node.op_type in _OF_MICROSOFT
-    known = node.op_type in _get_convert_map() or node.op_type in _BUILT_IN
+    known = node.op_type in CONVERTERS or node.op_type in _get_convert_map() or node.op_type in _BUILT_IN
     return known and node.domain in _STANDARD and node.op_type not in _ONLY_OF_MICROSOFT
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 from onnx import compose, helper, inliner, numpy_helper
 
+from .onnx_file import schema_of
 from .onnx_operators import is_importable
 
 
@@ -37,15 +38,24 @@ def rewritten(node: Any, known: Known) -> list[Any] | None:
         return _without_empty_inputs(node, known)
     if node.op_type == "Dropout":
         return _inference_dropout(node, known)
-    if not is_importable(node) or _is_badly_imported(node):
+    if not is_importable(node) or _is_badly_imported(node, known):
         return _function_body(node, known)
     return None
 
 
-def _is_badly_imported(node: Any) -> bool:
+def _is_badly_imported(node: Any, known: Known) -> bool:
     """Tell whether TVM's importer takes a node for less than it is."""
     # Of mean and deviation it makes empty tensors.
-    return node.op_type == "LayerNormalization" and any(node.output[1:])
+    if node.op_type == "LayerNormalization":
+        return any(node.output[1:])
+    # It normalizes along the last axis alone.
+    return node.op_type == "RMSNormalization" and not _is_last(node, known)
+
+
+def _is_last(node: Any, known: Known) -> bool:
+    axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
+    rank = len(known.types[node.input[0]].tensor_type.shape.dim) if node.input[0] in known.types else 0
+    return axis in (-1, rank - 1)
 
 
 def _inference_dropout(node: Any, known: Known) -> list[Any] | None:
@@ -78,7 +88,7 @@ def _function_body(node: Any, known: Known) -> list[Any] | None:
     if not read <= set(known.types) or any(a.HasField("g") for a in node.attribute):
         return None
     graph = helper.make_graph(
-        [node],
+        [_with_defaults(node, known)],
         "node",
         [helper.make_value_info(name, known.types[name]) for name in sorted(read)],
         [onnx.ValueInfoProto(name=name) for name in node.output if name],
@@ -93,3 +103,15 @@ def _function_body(node: Any, known: Known) -> list[Any] | None:
     prefix = f"{node.name or next(filter(None, node.output))}/"
     prefixed = compose.add_prefix_graph(body, prefix, rename_inputs=False, rename_outputs=False)
     return list(prefixed.node)
+
+
+def _with_defaults(node: Any, known: Known) -> Any:
+    """Return a node with the attributes that it leaves out: a function's body refers to them."""
+    schema = schema_of(node, known.opsets)
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in schema.attributes.items() if schema else ():
+        if name not in given and attribute.default_value.name:
+            copy.attribute.append(attribute.default_value)
+    return copy

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from ...machine.errors import InputError, unknown_name
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each input by its name."""
+
+Values = Mapping[str, Any]
+"""The values of inputs by their names: arrays or numbers."""
 
 Dims = Mapping[str, tuple[int | str, ...]]
 """Declared shapes: a number where a dimension is fixed, its name where it is symbolic, "?" if it has none."""

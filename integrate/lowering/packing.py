@@ -36,7 +36,7 @@ def _packs(func: Any) -> bool:
 
 
 def _harmless() -> Any:
-    """Return a function that stands in for others: TVM's pass fails on some that have nothing to split off."""
+    """Return a function to stand in for others: TVM's pass fails on some that have nothing to split off."""
     x = tvm.te.placeholder((1,), name="x")
     return tvm.te.create_prim_func([x, tvm.te.compute((1,), lambda i: x[i], name="y")])
 

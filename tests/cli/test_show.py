@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import tvm
 from tunesmith.cli.steps import gain
@@ -125,3 +127,20 @@ def test_a_file_of_ones_own(run, user_file):
 )
 def test_bad_input_is_one_line(refused, words, message):
     assert message in refused("show", *words)
+
+
+def test_a_model_is_shown_before_anything_is_compiled(run, onnx_file):
+    outcome = run("show", str(onnx_file))
+    assert outcome.status == 0
+    assert outcome.stdout.startswith("two: ") and "output  output_0" in outcome.stdout
+    (row,) = map(json.loads, run("show", str(onnx_file), "--json").stdout.splitlines())
+    assert [spec["name"] for spec in row["inputs"]] == ["x"]
+    assert sum(function["share"] for function in row["functions"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "options", [("--shape", "m=1"), ("--dtype", "float32"), ("--schedule", "x"), ("--steps",), ("--as", "c")]
+)
+def test_options_of_operators_are_refused_for_a_model(run, onnx_file, options):
+    outcome = run("show", str(onnx_file), *options)
+    assert outcome.status == 2 and f"{options[0]} is not for a model" in outcome.stderr
