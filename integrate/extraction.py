@@ -12,7 +12,7 @@ from ..machine.target import as_target
 from .lowering.choice import name_in_model
 from .lowering.cost import count_flops
 from .lowering.functions import as_workload, is_kept, is_workload, prim_func_calls, prim_funcs
-from .lowering.weight_marks import MarkWeights
+from .lowering.weight_marks import marked_weights
 from .model import Model
 from .surgery.external import external_calls
 
@@ -52,7 +52,7 @@ def extract_workloads(model: Model | Any, target: Any = "host") -> list[ModelWor
     target : str or tvm.target.Target
         What it is compiled for.
     """
-    mod = model.prepared(as_target(target)) if isinstance(model, Model) else MarkWeights()(model)
+    mod = model.prepared(as_target(target)) if isinstance(model, Model) else marked_weights(model)
     calls = Counter(name for name, _ in prim_func_calls(mod))
     groups: dict[str, list[str]] = {}
     workloads: dict[str, Workload] = {}

@@ -30,3 +30,8 @@ class MarkWeights:
                 marked = marked.with_attr(CONSTANT_ARGUMENTS, sorted(positions[name]))
             result.update_func(mod.get_global_var(name), marked)
         return result
+
+
+def marked_weights(mod: Any) -> Any:
+    """Return a module with the marks of `MarkWeights`."""
+    return tvm.transform.Sequential([MarkWeights()])(mod)

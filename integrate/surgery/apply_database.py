@@ -12,7 +12,7 @@ from ..lowering.application import apply_records
 from ..lowering.choice import Choice
 from ..lowering.functions import prim_func_calls
 from ..lowering.packing import pack_weights
-from ..lowering.weight_marks import MarkWeights
+from ..lowering.weight_marks import marked_weights
 
 
 @tvm.transform.module_pass(opt_level=0, name="ApplyDatabase")
@@ -44,6 +44,6 @@ class ApplyDatabase:
     def transform_module(self, mod: Any, _context: Any) -> Any:
         """Schedule a module."""
         called = any(prim_func_calls(mod))
-        marked = MarkWeights()(mod) if called else mod
+        marked = marked_weights(mod) if called else mod
         scheduled, self.choices = apply_records(marked, self.target, self.database, self.defaults)
         return pack_weights(scheduled) if called else scheduled
