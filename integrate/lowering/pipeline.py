@@ -13,6 +13,7 @@ from .dropout import RemoveDropout
 from .dump import NO_DUMP, Dump
 from .layouts import ChannelsLast, SettleLayouts
 from .scales import FoldScales
+from .siblings import CombineSiblings
 from .weight_marks import MarkWeights
 
 
@@ -63,6 +64,14 @@ PHASES = (
             FoldConstants(),
         ],
         name="layouts",
+    ),
+    # Products of one input become one product.
+    Sequential(
+        [
+            CombineSiblings(),
+            SettleLayouts(),
+        ],
+        name="combine",
     ),
     # Everything element-wise goes into its producer.
     Sequential(

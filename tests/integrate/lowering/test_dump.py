@@ -12,6 +12,7 @@ PHASES = [
     "imported",
     "weights",
     "layouts",
+    "combine",
     "fuse",
     "functions",
     "schedules",
