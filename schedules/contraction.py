@@ -199,7 +199,7 @@ def find_contraction(func: Any) -> Contraction | None:
         staged=staged,
         epilogue=epilogue,
         rest=rest,
-        constant_weight=_is_layout_free(func, operands[weight].source),
+        constant_weight=is_constant_argument(func, operands[weight].source),
     )
 
 
@@ -263,7 +263,7 @@ def _read_index(block: Any, load: TensorLoad) -> int:
     return next(i for i, region in enumerate(block.reads) if region.source.same_as(load.source))
 
 
-def _is_layout_free(func: Any, buffer: Any) -> bool:
+def is_constant_argument(func: Any, buffer: Any) -> bool:
     """Tell whether the caller promises that this argument is constant."""
     free = func.attrs.get(CONSTANT_ARGUMENTS) if func.attrs else None
     if free is None:

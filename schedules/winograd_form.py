@@ -41,11 +41,11 @@ POINTS: dict[int, tuple[Fraction, ...]] = {
 }
 """Where polynomials are evaluated, besides infinity, by the outputs of a tile in each direction."""
 
-TILE, LINES, DATA, WEIGHT_ROWS, WEIGHT, PRODUCT, ROWS, OUTPUT = (
+TILE, LINES, DATA, TAP, WEIGHT_ROWS, WEIGHT, PRODUCT, ROWS, OUTPUT = (
     f"winograd_{step}"
-    for step in ("tile", "lines", "data", "weight_rows", "weight", "product", "rows", "output")
+    for step in ("tile", "lines", "data", "tap", "weight_rows", "weight", "product", "rows", "output")
 )
-"""The blocks: padded image, B^T d, B^T d B, G g, G g G^T, their products, A^T of these, and the output."""
+"""The blocks: padded image, B^T d, B^T d B, g, G g, G g G^T, their products, A^T of these, and the output."""
 
 Matrix = Sequence[Sequence[Fraction]]
 
@@ -167,10 +167,11 @@ def _define(found: Convolution, data: Any, weight: Any, m: int) -> list[Any]:
         (edge, edge, *tiles, found.ci),
         lambda e, f, n, t, c: _row(evaluated, f, lambda k: lines[e, k, n, t, c]),
     )
+    taps = stage(TAP, (TAPS, TAPS, found.ci, found.co), tap)
     weight_rows = stage(
         WEIGHT_ROWS,
         (edge, TAPS, found.ci, found.co),
-        lambda e, j, c, o: _row(weights, e, lambda k: tap(k, j, c, o)),
+        lambda e, j, c, o: _row(weights, e, lambda k: taps[k, j, c, o]),
     )
     changed_weight = stage(
         WEIGHT,

@@ -5,11 +5,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import tunesmith as ts
+from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.errors import InputError
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import in_form
 from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.cpu.winograd import WINOGRAD
+from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.schedules.winograd_form import POINTS, TAPS, find_convolution, transforms
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
 from tvm import te
@@ -21,7 +23,7 @@ WORKLOADS = {
     "cut_tiles": ts.workload("conv2d", **{**IMAGE, "n": 2, "h": 13, "w": 11}),
     "unpadded": ts.workload("conv2d", **{**IMAGE, "h": 18, "padding": 0}, relu=1),
     "wide_margin": ts.workload("conv2d", **{**IMAGE, "padding": 2}),
-    "one_panel": ts.workload("conv2d", **{**IMAGE, "co": 16}, relu=1),
+    "one_panel": ts.workload("conv2d", **{**IMAGE, "h": 24, "w": 32, "co": 16}, relu=1),
 }
 OTHERS = {
     "strided": ts.workload("conv2d", **IMAGE, stride=2),
@@ -123,3 +125,11 @@ def test_a_trace_with_an_unknown_or_unfitting_algorithm_is_refused(target):
     with pytest.raises(InputError, match="begins with the algorithm winograd_4, which does not fit"):
         replay_trace(trace, OTHERS["strided"].func)
     assert in_form(OTHERS["strided"].func, "") is OTHERS["strided"].func
+
+
+def test_a_constant_weight_is_laid_out_beforehand(target, assert_right):
+    constant = WORKLOADS["padded"].func.with_attr(CONSTANT_ARGUMENTS, [1])
+    schedule = WINOGRAD.scheduled(constant, target)
+    assert PACKING_MARK in schedule.mod.script()
+    assert PACKING_MARK not in WINOGRAD.scheduled(WORKLOADS["padded"].func, target).mod.script()
+    assert_right(WORKLOADS["padded"], schedule)
