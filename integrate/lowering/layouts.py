@@ -65,7 +65,7 @@ def inverse(axes: Axes) -> tuple[int, ...]:
     return tuple(axes.index(i) for i in range(len(axes)))
 
 
-def _permute(rewriter: Rewriter, call: Any) -> Any:
+def compose(rewriter: Rewriter, call: Any) -> Any:
     """Make one transposition of two, or none."""
     axes, found = permutation(call), transposed(rewriter, call.args[0])
     if found is not None:
@@ -217,6 +217,8 @@ def _reshape(rewriter: Rewriter, call: Any) -> Any:
     data, axes = found
     order, shape, after = move_past_reshape(extents(data), axes, extents(call))
     if list(order) != sorted(order):
+        if after != _NCHW_OF_NHWC:
+            return None  # it is moved once now, as it was, not a part of it now and a part later
         data = rewriter.emit(op.permute_dims(data, order))
     result = rewriter.emit(op.reshape(data, shape))
     return result if list(after) == sorted(after) else op.permute_dims(result, after)
@@ -277,7 +279,7 @@ def _rules() -> dict[str, Rule]:
         _reshape: ["reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten"],
     }
     rules = {f"relax.{name}": rule for rule, names in groups.items() for name in names}
-    rules |= {PERMUTE: _permute, TUPLE_ITEM: _part, "relax.nn.conv2d": _convolution, "relax.nn.pad": _pad}
+    rules |= {PERMUTE: compose, TUPLE_ITEM: _part, "relax.nn.conv2d": _convolution, "relax.nn.pad": _pad}
     return rules | {"relax.concat": _concat, "relax.nn.avg_pool3d": _pooling_3d, "relax.matmul": _matmul}
 
 

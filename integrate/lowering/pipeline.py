@@ -7,6 +7,7 @@ from typing import Any
 from tvm.ir.transform import Sequential
 from tvm.relax import transform
 
+from .attention import FuseAttention
 from .clips import RaiseClips
 from .constants import FoldConstants
 from .dropout import RemoveDropout
@@ -65,10 +66,11 @@ PHASES = (
         ],
         name="layouts",
     ),
-    # Products of one input become one product.
+    # Products of one input become one product, and attention one function.
     Sequential(
         [
             CombineSiblings(),
+            FuseAttention(),
             SettleLayouts(),
         ],
         name="combine",

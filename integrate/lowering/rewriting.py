@@ -27,10 +27,12 @@ class Rewriter(relax.PyExprMutator):
     ----------
     rules : mapping
         By the name of the operator, ``relax.add``, or `TUPLE_ITEM`.
+    mod : IRModule
+        The module of the function.
     """
 
-    def __init__(self, rules: Mapping[str, Rule]) -> None:
-        super().__init__()
+    def __init__(self, rules: Mapping[str, Rule], mod: Any) -> None:
+        super().__init__(mod)
         self._rules = rules
         self._uses: Counter[Any] = Counter()
 
@@ -70,6 +72,10 @@ class Rewriter(relax.PyExprMutator):
             expr = self.lookup_binding(expr)
         return expr
 
+    def call(self, func: Any, name: str, args: list[Any], ty: Any) -> Any:
+        """Add a PrimFunc to the module and return a call of it."""
+        return relax.call_tir(self.builder_.add_func(func, name), args, out_ty=ty)
+
     def emit(self, expr: Any) -> Any:
         """Emit an expression as it is and return its variable."""
         return self.builder_.emit(self.builder_.normalize(expr))
@@ -108,8 +114,10 @@ def op_name(call: Any) -> str:
 
 def rewritten(rules: Mapping[str, Rule], mod: Any) -> Any:
     """Apply rules to ``main`` and drop what nothing reads any more."""
-    result = mod.clone()
-    result.update_func(mod.get_global_var("main"), Rewriter(rules).rewrite(mod["main"]))
+    rewriter = Rewriter(rules, mod)
+    main = rewriter.rewrite(mod["main"])
+    result = rewriter.builder_.get()  # rules may have added functions
+    result.update_func(result.get_global_var("main"), main)
     return relax.transform.DeadCodeElimination()(result)
 
 

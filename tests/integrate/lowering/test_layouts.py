@@ -148,3 +148,11 @@ def test_a_model_that_is_channels_last_already_is_left_alone() -> None:
         return op.nn.relu(y)
 
     assert ops(LOWERED(module(compute, (1, 6, 6, 4)))) == ["nn.conv2d", "nn.relu"]
+
+
+def test_rows_of_heads_are_put_together_by_one_transposition() -> None:
+    def compute(x: Any) -> Any:
+        return op.reshape(op.permute_dims(x, [0, 2, 1, 3]), (1, 6, 12))
+
+    lowered = LOWERED(module(compute, (1, 3, 6, 4)))
+    assert ops(lowered) == ["permute_dims", "reshape"]
