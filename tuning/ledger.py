@@ -59,7 +59,6 @@ class Ledger:
         faster = record.id not in self._ids and self._enter(record)
         self.without_gain = 0 if faster else self.without_gain + 1
         self.counts[record.status] += 1
-        self.best_after.append(self.best_s)
         return record
 
     @property
@@ -96,7 +95,11 @@ class Ledger:
             self.default = record
         if here and record.binary and record.run_secs:
             self._by_binary.setdefault(record.binary, record)
-        faster = here and record.usable and trial_seconds(record) < self.best_s
+        right = here and record.usable
+        if record.space == search.name or search.is_default(record):
+            before = self.best_after[-1] if self.best_after else float("inf")
+            self.best_after.append(min(before, trial_seconds(record)) if right else before)
+        faster = right and trial_seconds(record) < self.best_s
         if faster:
             self.best = record
         return faster

@@ -22,6 +22,7 @@ def check_limits(
     timeout: float,
     timing: Timing,
     give_up_factor: float,
+    least_share: float = 0.0,
 ) -> None:
     """Refuse limits that make no sense, alone or together; see `tune` for each.
 
@@ -45,6 +46,8 @@ def check_limits(
             raise InputError(f"{name} must be more than 0 seconds: {name}={seconds}")
     if roofline is not None and not 0 < roofline <= 1:
         raise InputError(f"roofline is a share, more than 0 and at most 1: roofline={roofline}")
+    if not 0 <= least_share < 1:
+        raise InputError(f"least_share is a share, at least 0 and less than 1: least_share={least_share}")
     if trials < workloads:
         raise InputError(
             f"trials={trials} cannot be shared by {workloads} workloads: give at least {workloads}"

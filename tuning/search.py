@@ -30,6 +30,9 @@ from .strategies import (
 SKETCH_ALIAS = "ansor"
 """What Ansor's users call the sketch space."""
 
+ALL = "all"
+"""What stands for the spaces of all schedules that apply to a workload."""
+
 
 @dataclass(frozen=True)
 class Search:
@@ -64,6 +67,20 @@ class Search:
     def is_default(self, record: Record) -> bool:
         """Tell whether a record is about the default schedule."""
         return record.space == self.default_rule.name and knob_key(record.knobs or {}) == self.default.key
+
+
+def searches_for(workload: Workload, target: Any, space: str | ScheduleRule | None) -> list[Search]:
+    """Find the spaces that a user means, that of the default schedule first.
+
+    ``"all"`` stands for those of all schedules that apply. The last of them applies to everything and is
+    good at nothing: it is left out where there is another. What else may be given, `search_for` says.
+    """
+    if space != ALL:
+        return [search_for(workload, target, space)]
+    rules = schedules.rules_for(workload.func, target)
+    last = list(schedules.schedule_rules().values())[-1]
+    chosen = [rule for rule in rules if rule is not last] or rules
+    return [search_for(workload, target, rule) for rule in chosen or [None]]
 
 
 def search_for(workload: Workload, target: Any, space: str | ScheduleRule | None) -> Search:

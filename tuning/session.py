@@ -1,4 +1,4 @@
-"""One workload's tuning: ask, build, check, time, record, tell; and the comparison at the end.
+"""One workload's tuning in one space: ask, build, check, time, record, tell.
 
 Candidates are asked for ahead, so that builders always have work; what the strategy is told, and when it is
 asked, depends on the order of its own candidates alone: equal seeds and equal times give equal searches.
@@ -20,7 +20,6 @@ from ..kernels.operator import Workload
 from ..machine.peaks import measured_peaks
 from ..machine.target import target_text
 from .budget import Standing
-from .confirmation import FINALISTS, confirm
 from .learning.experience import experiences
 from .ledger import Ledger
 from .measuring.cases import Cases, prepare_cases
@@ -28,7 +27,7 @@ from .measuring.measurement import Timing
 from .records.candidate import Candidate
 from .records.database import Database
 from .records.record import Record
-from .reporting.events import Progress, Started, TrialEnded, TuneResult, quiet
+from .reporting.events import Progress, Started, TrialEnded, quiet
 from .reporting.pace import Pace
 from .running.device import Device
 from .running.pipeline import Conditions, Pipeline, Trial
@@ -64,7 +63,7 @@ class Options:
 
 
 class Session:
-    """The tuning of one workload, a number of trials at a time.
+    """The tuning of one workload in one space, a number of trials at a time.
 
     Parameters
     ----------
@@ -78,24 +77,32 @@ class Session:
         Where candidates are built and run.
     options : Options
         The rest.
+    alternative : bool
+        Whether the workload's default schedule belongs to another space, which has a session of its own.
     """
 
     def __init__(
-        self, workload: Workload, search: Search, database: Database, bench: Workbench, options: Options
+        self,
+        workload: Workload,
+        search: Search,
+        database: Database,
+        bench: Workbench,
+        options: Options,
+        alternative: bool = False,
     ) -> None:
-        self.workload = workload
-        self._search, self._bench, self._options = search, bench, options
-        self._database = database
-        self._target = target_text(options.target)
+        self.workload, self._alternative = workload, alternative
+        self._search, self.bench, self.options = search, bench, options
+        self.database = database
+        self.target = target_text(options.target)
         self._spent_s = 0.0
         self._seconds = dict.fromkeys(("search", "confirm"), 0.0)
         self._flight: deque[Trial] = deque()
         self._ended: dict[int, Record] = {}
         self._exhausted = False
-        self._begun, self._goal = False, 0
+        self.begun, self._goal = False, 0
         self._pipeline: Pipeline = bench.pipeline()
         self.stopped_by: str | None = None
-        self.ledger = Ledger(search, database, workload.hash, self._target, options.device.fingerprint)
+        self.ledger = Ledger(search, database, workload.hash, self.target, options.device.fingerprint)
 
     @property
     def trials(self) -> int:
@@ -105,7 +112,7 @@ class Session:
     @cached_property
     def roofline_s(self) -> float:
         """The least seconds that the machine's peaks allow; 0 for another machine: they are not known."""
-        if not self._options.device.local:
+        if not self.options.device.local:
             return 0.0
         # Where no peaks are kept yet they are measured now: between two trials, never during one.
         with device_lock():
@@ -115,36 +122,47 @@ class Session:
     def standing(self, weight: float) -> Standing:
         """Say how far it has come, for the budget."""
         ledger = self.ledger
-        return Standing(weight, self.trials, ledger.best_after, self.roofline_s if ledger.best_after else 0.0)
+        self._learn_what_others_measured()
+        return Standing(
+            weight,
+            self.trials,
+            ledger.best_after,
+            self.roofline_s if ledger.best_after else 0.0,
+            ledger.best_s,
+            self._alternative,
+            self.stopped_by is not None,
+        )
 
     def _begin(self) -> None:
         """Have the default built, and meanwhile make test cases and strategy; the rest belongs to trials."""
-        search, options, workload = self._search, self._options, self.workload
+        search, options, workload = self._search, self.options, self.workload
         func_ir = tvm.ir.save_json(workload.func)
         self._origin = TrialOrigin(
-            workload, func_ir, self._target, options.strategy, options.seed, options.timing, options.device
+            workload, func_ir, self.target, options.strategy, options.seed, options.timing, options.device
         )
         if not self.ledger.tried_default:
             self._submit(search.default, default=True)
-        self._conditions = Conditions(self._cases, options.timing, self._limits, self.ledger.of_binary)
-        with self._timed("search"):
+        self._conditions = Conditions(self.cases, options.timing, self._limits, self.ledger.of_binary)
+        with self.timed("search"):
             self._strategy = strategy = make_strategy(
                 search, options.strategy, workload, options.target, options.seed, options.cost_model
             )
             others: list[Experience] = []
             if options.transfer and isinstance(strategy, LearnsFromOthers):
-                others = experiences(self._database, workload, self._target, search.name)
+                others = experiences(self.database, workload, self.target, search.name)
                 strategy.learn_from(others)
             for record in self.ledger.records:
                 strategy.tell(search.candidate(record), record)
-        self._announce(len(others))
+        self.announce(len(others))
 
     @cached_property
-    def _cases(self) -> Cases:
-        return prepare_cases(self.workload, f"{self._bench.folder}/{self.workload.hash}")
+    def cases(self) -> Cases:
+        """The inputs that candidates are checked and timed on."""
+        return prepare_cases(self.workload, f"{self.bench.folder}/{self.workload.hash}")
 
-    def _announce(self, transferred: int = 0) -> None:
-        options, knobs = self._options, self._search.knobs
+    def announce(self, transferred: int = 0) -> None:
+        """Say that the tuning of the workload in this space begins."""
+        options, knobs = self.options, self._search.knobs
         options.progress(
             Started(
                 self.workload,
@@ -164,14 +182,14 @@ class Session:
 
         ``stopped_by`` says when no further turn makes sense.
         """
-        with self._at_work():
+        with self.at_work():
             self._try(trials, until)
 
     def _try(self, trials: int, until: float) -> None:
         self._goal = self.trials + trials
-        if not self._begun:
+        if not self.begun:
             self._begin()
-            self._begun = True
+            self.begun = True
         self._ask_ahead()
         while self._flight and self._goes_on(until):
             trial = self._pipeline.next_ended(self._conditions)
@@ -191,15 +209,6 @@ class Session:
             return True
         return self._stop_reason() is None and time.monotonic() < until
 
-    def finish(self, stopped_by: str) -> TuneResult:
-        """Let the best prove itself against the default, and report."""
-        if not self._begun:
-            self._announce()
-        if stopped_by != "interrupted":
-            with self._at_work(), self._timed("confirm"):
-                self._confirm()
-        return self._result(stopped_by)
-
     def _ask_ahead(self) -> None:
         """Ask for candidates while few are on their way; always after one answer, never after several."""
         chunk = min(self._strategy.batch, AHEAD // 2)
@@ -209,7 +218,7 @@ class Session:
             wanted = min(chunk, self._goal - told - len(self._flight))
             if wanted <= 0:
                 return
-            with self._timed("search"):
+            with self.timed("search"):
                 self._learn_what_others_measured()
                 candidates = self._strategy.ask(wanted)
             if not candidates:
@@ -230,24 +239,25 @@ class Session:
         rule, space = (
             (search.default_rule, search.default_rule.name) if default else (search.rule, search.name)
         )
-        job = self._bench.job(self._origin.workload_ir, self._target, rule, candidate.knobs, candidate.trace)
+        job = self.bench.job(self._origin.workload_ir, self.target, rule, candidate.knobs, candidate.trace)
         trial = Trial(candidate, space, job, goes_first=default)
         self._flight.append(trial)
         self._pipeline.submit(trial)
 
     def _learn_what_others_measured(self) -> None:
-        """Take up records that other processes have added meanwhile: their candidates need no trial here."""
+        """Take up records that others have added meanwhile: their candidates need no trial here."""
         for record in self.ledger.take_up():
-            self._strategy.tell(self._search.candidate(record), record)
+            if self.begun:
+                self._strategy.tell(self._search.candidate(record), record)
 
     def _tell(self, trial: Trial) -> None:
         record = self._ended.pop(id(trial))
         if trial.space == self._search.name:
-            with self._timed("search"):
+            with self.timed("search"):
                 self._strategy.tell(trial.candidate, record)
 
     def _stop_reason(self) -> str | None:
-        options, ledger = self._options, self.ledger
+        options, ledger = self.options, self.ledger
         if time.monotonic() >= options.deadline:
             return "time_budget"
         if options.early_stopping is not None and ledger.without_gain >= options.early_stopping:
@@ -260,10 +270,10 @@ class Session:
 
     def _limits(self) -> tuple[float, float]:
         """Return the seconds above which a candidate is given up, and those of the best so far."""
-        return self._options.give_up_factor * self.ledger.best_s, self.ledger.best_s
+        return self.options.give_up_factor * self.ledger.best_s, self.ledger.best_s
 
     def _report(self, record: Record) -> None:
-        options, workload = self._options, self.workload
+        options, workload = self.options, self.workload
         options.pace.trial_ended(time.monotonic())
         gflops = fraction = None
         if record.median_s is not None and options.progress is not quiet:
@@ -282,34 +292,15 @@ class Session:
             )
         )
 
-    def _confirm(self) -> None:
-        """Let the best prove itself against the default, unless nothing has changed since it last did."""
-        ledger, answer = self.ledger, self._database.best(self.workload.hash, self._target)
-        if ledger.counts or answer is None or not answer.confirmed_secs:
-            known = [r for r in (ledger.default, answer) if r is not None and r.usable]
-            finalists = [*known, *ledger.fastest(FINALISTS)]
-            if finalists:
-                confirm(finalists, self._database, self._bench, self._cases, self._options.timing)
-
-    def _result(self, stopped_by: str) -> TuneResult:
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Where the time of this session went."""
         confirm_s = self._seconds["confirm"]
-        seconds = {"search": self._seconds["search"], **self._pipeline.seconds, "confirm": confirm_s}
-        default = self.ledger.default
-        seconds["other"] = self._spent_s - sum(seconds.values())
-        result = TuneResult(
-            workload=self.workload,
-            best=self._database.best(self.workload.hash, self._target),
-            default=self._database.get(default.id) if default else None,
-            counts=dict(self.ledger.counts),
-            trials=self.trials,
-            stopped_by=stopped_by,
-            seconds=seconds,
-        )
-        self._options.progress(result)
-        return result
+        spent = {"search": self._seconds["search"], **self._pipeline.seconds, "confirm": confirm_s}
+        return {**spent, "other": self._spent_s - sum(spent.values())}
 
     @contextmanager
-    def _at_work(self) -> Iterator[None]:
+    def at_work(self) -> Iterator[None]:
         """Count the time of this workload: the others' turns lie between its own."""
         start = time.monotonic()
         try:
@@ -318,7 +309,8 @@ class Session:
             self._spent_s += time.monotonic() - start
 
     @contextmanager
-    def _timed(self, part: str) -> Iterator[None]:
+    def timed(self, part: str) -> Iterator[None]:
+        """Count the time of a part of the work."""
         start = time.monotonic()
         try:
             yield

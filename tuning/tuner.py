@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, overload
@@ -14,7 +15,6 @@ from ..machine.errors import InputError
 from ..machine.interrupts import uninterrupted
 from ..machine.target import as_target
 from ..schedules.rule import ScheduleRule
-from .budget import TURN, next_turn
 from .limits import check_limits
 from .measuring.measurement import Timing
 from .processes.worker import WorkerGroup
@@ -25,8 +25,9 @@ from .reporting.pace import Pace
 from .reporting.progress import progress_named
 from .running.device import this_machine
 from .running.workbench import Workbench
-from .search import search_for, strategy_name
+from .search import searches_for, strategy_name
 from .session import Options, Session
+from .turns import tune_together
 
 TRIALS = 64
 """Trials of one workload where nothing is said."""
@@ -54,6 +55,7 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
     give_up_factor: float = 2.0,
     transfer: bool = True,
     weights: Sequence[float] | None = None,
+    least_share: float = 0.0,
     remote: Remote | None = None,
     workers: WorkerGroup | None = None,
     progress: Progress | None = None,
@@ -78,7 +80,8 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
         Where records are kept.
     space : str or ScheduleRule or None
         A schedule rule with open knobs, or its name; ``"sketch"`` (``"ansor"``) for MetaSchedule's sketch
-        rules; None for the default rule of the workload.
+        rules; ``"all"`` for each rule that applies: their defaults are compared, and the better space gets
+        more trials; None for the default rule of the workload.
     strategy : str or None
         One of `tunesmith list strategies`: ``xgb`` by default for knobs, ``evolutionary`` for sketches.
     cost_model : str or None
@@ -102,6 +105,9 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
         Whether a strategy that can learns from records of other shapes of the same operator.
     weights : sequence of float or None
         How often each workload is called: what its time counts for; once each by default.
+    least_share : float
+        Of a workload that takes less than this part of the time of all, the default schedule is measured
+        and nothing else.
     remote : Remote or None
         Where to run candidates: on the servers of a tracker, as many at once as there are, instead of here.
         The target "host" is theirs then.
@@ -135,6 +141,7 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
         timeout,
         timing,
         give_up_factor,
+        least_share,
     )
     if remote is not None and roofline is not None:
         raise InputError(
@@ -150,64 +157,34 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
                 bench = stack.enter_context(Workbench(timeout, group=workers, remote=remote))
         device = bench.device if bench else this_machine()
         target = device.target if isinstance(target, str) and target == "host" else as_target(target)
-        searches = [search_for(w, target, space) for w in workloads]
-        names = [strategy_name(s, strategy, cost_model) for s in searches]
+        searches = [searches_for(w, target, space) for w in workloads]
+        names = [[strategy_name(s, strategy, cost_model) for s in group] for group in searches]
         records = database if isinstance(database, Database) else stack.enter_context(Database(database))
         records.require_writable()
         with uninterrupted():
             bench = bench or stack.enter_context(Workbench(timeout, group=workers))
-        sessions: list[Session] = []
-        pace = Pace(start, deadline, budget, lambda: sum(session.trials for session in sessions))
-        for number, (each, search, name) in enumerate(zip(workloads, searches, names, strict=True), 1):
-            options = Options(
-                target=target,
-                device=device,
-                strategy=name,
-                cost_model=cost_model,
-                seed=seed,
-                early_stopping=early_stopping,
-                roofline=roofline,
-                deadline=deadline,
-                timing=timing,
-                give_up_factor=give_up_factor,
-                transfer=transfer,
-                progress=show,
-                pace=pace,
-                number=number,
-                of=len(workloads),
-            )
-            sessions.append(Session(each, search, records, bench, options))
-        results = _tune_together(sessions, weights or [1.0] * len(sessions), budget, deadline)
+        groups: list[list[Session]] = []
+        pace = Pace(start, deadline, budget, lambda: sum(s.trials for group in groups for s in group))
+        options = Options(
+            target=target,
+            device=device,
+            strategy="",
+            cost_model=cost_model,
+            seed=seed,
+            early_stopping=early_stopping,
+            roofline=roofline,
+            deadline=deadline,
+            timing=timing,
+            give_up_factor=give_up_factor,
+            transfer=transfer,
+            progress=show,
+            pace=pace,
+            number=0,
+            of=len(workloads),
+        )
+        for number, (each, spaces, chosen) in enumerate(zip(workloads, searches, names, strict=True), 1):
+            own = [replace(options, strategy=name, number=number) for name in chosen]
+            made = zip(spaces, own, count(), strict=False)
+            groups.append([Session(each, search, records, bench, o, nth > 0) for search, o, nth in made])
+        results = tune_together(groups, weights or [1.0] * len(groups), budget, deadline, least_share)
     return results[0] if one else results
-
-
-def _tune_together(
-    sessions: Sequence[Session], weights: Sequence[float], trials: int, deadline: float
-) -> list[TuneResult]:
-    """Give turns to sessions until the budget is spent or each of them has ended; then compare and report."""
-    results: list[TuneResult] = []
-    try:
-        _take_turns(sessions, weights, trials, deadline)
-        for session in sessions:
-            results.append(session.finish(session.stopped_by or "trials"))
-    except KeyboardInterrupt:
-        results += [session.finish("interrupted") for session in sessions[len(results) :]]
-    return results
-
-
-def _take_turns(sessions: Sequence[Session], weights: Sequence[float], trials: int, deadline: float) -> None:
-    for turn in count():
-        left = trials - sum(session.trials for session in sessions)
-        active = [i for i, session in enumerate(sessions) if session.stopped_by is None]
-        if left <= 0 or not active:
-            return
-        standings = [sessions[i].standing(weights[i]) for i in active]
-        waiting = sum(not standing.best_after for standing in standings)
-        session = sessions[active[next_turn(standings, turn)]]
-        now = time.monotonic()
-        if waiting:
-            # A first share of the trials and of the time for each.
-            share = max(1, left // waiting) if len(sessions) == 1 else min(TURN, max(1, left // waiting))
-            session.advance(share, now + (deadline - now) / waiting)
-        else:
-            session.advance(min(TURN, left), deadline)

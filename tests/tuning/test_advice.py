@@ -74,6 +74,14 @@ def test_what_is_unknown_leads_to_no_advice():
 
 
 def test_of_several_workloads_each_is_named():
-    other = replace(PLAN, workload=ts.workload("relu", m=16, n=16), points=None)
-    (line,) = advice(replace(ASKED, trials=91, weights=[1, 2]), [PLAN, other], 91)
-    assert line.startswith("relu m=8,n=8: trials=91")
+    other = replace(PLAN, workload=ts.workload("relu", m=16, n=16), estimate=Estimate(None, None, ""))
+    (line,) = advice(replace(ASKED, timing=Timing(number=5), weights=[1, 2]), [PLAN, other], 91)
+    assert line.startswith("relu m=8,n=8: number=5 is overruled")
+
+
+def test_several_workloads_share_their_points():
+    two = [PLAN, replace(PLAN, workload=ts.workload("relu", m=16, n=16))]
+    assert advice(replace(ASKED, trials=180), two, 180) == []
+    (line,) = advice(replace(ASKED, trials=181), two, 181)
+    assert line == "trials=181 is more than the spaces have points: 180"
+    assert advice(replace(ASKED, trials=181), [PLAN, replace(PLAN, points=None)], 181) == []

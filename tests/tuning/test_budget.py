@@ -5,18 +5,54 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tunesmith.tuning import tuner
-from tunesmith.tuning.budget import TURN, Standing, next_turn
+from tunesmith.tuning import turns
+from tunesmith.tuning.budget import TURN, Standing, first_shares, negligible, next_turn, worth_trials
 
 INF = float("inf")
 SEEKING = Standing(weight=1.0, trials=8, best_after=(1.0,) * 8, roofline_s=0.1)
 
 
-def test_first_everyone_gets_a_share():
-    new = replace(SEEKING, trials=0, best_after=())
-    assert next_turn([SEEKING, new, new], 3) == 1
-    # Trials of earlier sessions are no share of this one.
-    assert [next_turn([SEEKING, replace(new, trials=500)], turn) for turn in range(4)] == [1] * 4
+NEW = replace(SEEKING, trials=0, best_after=())
+# Another space of the same workload.
+OTHER = replace(SEEKING, alternative=True, best_s=1.0)
+
+
+def test_first_every_default_is_measured_then_those_of_other_spaces_then_all_have_a_share():
+    other = replace(OTHER, trials=0, best_after=())
+    assert worth_trials([other, SEEKING, NEW], 0.0) == [2]
+    assert worth_trials([other, SEEKING, SEEKING], 0.0) == [0]
+    assert worth_trials([OTHER, SEEKING, SEEKING], 0.0) == [0, 1, 2]
+    once = replace(SEEKING, trials=1, best_after=(1.0,))
+    assert first_shares([once, NEW, SEEKING], [0, 1, 2], ()) == [1]
+    assert first_shares([once, once, SEEKING], [0, 1, 2], {0}) == [1]
+
+
+def test_who_has_ended_gets_nothing():
+    assert worth_trials([replace(NEW, ended=True), SEEKING, replace(SEEKING, ended=True)], 0.0) == [1]
+
+
+def test_a_negligible_part_of_the_time_gets_its_default_alone():
+    small = replace(SEEKING, weight=0.004)
+    assert worth_trials([small, NEW], 0.005) == [1]
+    assert worth_trials([small, SEEKING], 0.005) == [1] and negligible([small, SEEKING], 0.005) == [0]
+    assert worth_trials([small, SEEKING], 0.003) == [0, 1]
+    # Its other spaces are as negligible, and their time counts once.
+    spaces = [small, replace(OTHER, weight=0.004, trials=0, best_after=()), SEEKING, OTHER]
+    assert worth_trials(spaces, 0.005) == [2, 3] and worth_trials(spaces, 0.0035) == [1]
+    # What has nothing right yet is no small part of the time.
+    assert worth_trials([replace(small, best_after=(INF,)), SEEKING], 0.005) == [0, 1]
+
+
+def test_the_better_space_gets_the_trials():
+    slower = replace(OTHER, best_after=(1.5,) * 8)
+    assert slower.expected_gain == pytest.approx(OTHER.expected_gain / 1.5**4)
+    assert [next_turn([slower, SEEKING], turn) for turn in (0, 1, 2)] == [1, 1, 1]
+    # One that is far behind has neither a first share nor turns for the sake of fairness.
+    hopeless = replace(OTHER, trials=1, best_after=(2.0,))
+    assert not hopeless.rivals and first_shares([hopeless, SEEKING], [0, 1], ()) == []
+    assert [next_turn([hopeless, SEEKING], turn) for turn in range(4)] == [1, 1, 1, 1]
+    nothing_right = replace(hopeless, best_after=(INF,))
+    assert nothing_right.expected_gain == 0.0 and not nothing_right.rivals
 
 
 def test_what_is_called_more_often_gets_more():
@@ -42,7 +78,8 @@ def test_who_is_near_the_limit_waits():
     near = replace(SEEKING, roofline_s=0.99)
     assert next_turn([near, SEEKING], 0) == 1
     beyond = replace(SEEKING, roofline_s=1.5)
-    assert beyond.expected_gain == 0.0
+    # An algorithm of fewer operations may go beyond it, and further.
+    assert 0.0 < beyond.expected_gain == near.expected_gain < SEEKING.expected_gain / 10
 
 
 def test_who_has_nothing_right_yet_is_most_promising():
@@ -68,7 +105,8 @@ class FakeSession:
         self.best_after, self.stopped_by, self.turns = [], None, []
 
     def standing(self, weight):
-        return Standing(weight, self.trials, self.best_after, 0.0)
+        ended = self.stopped_by is not None
+        return Standing(weight, self.trials, self.best_after, 0.0, ended=ended)
 
     def advance(self, trials, until):
         start = len(self.best_after)
@@ -89,12 +127,12 @@ class FakeSession:
 @pytest.fixture
 def clock(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(tuner.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(turns.time, "monotonic", lambda: clock[0])
     return clock
 
 
 def take_turns(sessions, trials, weights=None, deadline=INF):
-    tuner._take_turns(sessions, weights or [1.0] * len(sessions), trials, deadline)
+    turns.take_turns(sessions, weights or [1.0] * len(sessions), trials, deadline)
     return [session.trials for session in sessions]
 
 
@@ -126,10 +164,10 @@ def test_weight_decides_and_the_light_one_is_not_starved(clock):
 
 
 def test_slow_ones_leave_the_others_their_first_share_of_the_time(clock):
-    sessions = [FakeSession(clock, trial_s=each, deadline=90.0) for each in (50.0, 1.0, 1.0)]
+    sessions = [FakeSession(clock, trial_s=each, deadline=90.0) for each in (20.0, 1.0, 1.0)]
     take_turns(sessions, 1000, deadline=90.0)
-    # A third of 90 s, and the trial that it was at; the others have all that they may try at once.
-    assert [session.turns[0] for session in sessions] == [1, TURN, TURN]
+    # Its default and a third of what is left then; the others have all that they may try at once.
+    assert [session.turns[:2] for session in sessions] == [[1, 2], [1, TURN - 1], [1, TURN - 1]]
 
 
 def test_everyone_gets_a_default_even_if_the_time_is_over(clock):

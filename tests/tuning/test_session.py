@@ -3,16 +3,18 @@
 import random
 import signal
 import tempfile
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 import tunesmith as ts
+from tunesmith import schedules
 from tunesmith.kernels.operator import Workload
 from tunesmith.machine.peaks import Peaks
 from tunesmith.schedules.rule import ScheduleRule
 from tunesmith.schedules.space import Knob, KnobSpace
+from tunesmith.tuning import conclusion, tuner
 from tunesmith.tuning import session as session_module
-from tunesmith.tuning import tuner
 from tunesmith.tuning.measuring.tasks import BuildJob, Built, Ran
 from tunesmith.tuning.records.record import Status
 from tunesmith.tuning.reporting.events import Started, TrialEnded, TuneResult, quiet
@@ -77,7 +79,7 @@ class FakeBench:
 def fakes(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(tuner, "Workbench", FakeBench)
-    monkeypatch.setattr(session_module.Session, "_confirm", lambda self: None)
+    monkeypatch.setattr(conclusion, "_compare", lambda sessions: None)
     monkeypatch.setattr(FakeBench, "dice", random.Random(0))
 
 
@@ -234,16 +236,87 @@ def test_interrupt_ends_every_workload_with_what_it_has(tune, workloads):
 def test_interrupt_of_the_comparisons_keeps_what_was_compared(tune, workloads, monkeypatch):
     compared = []
 
-    def interrupted(session):
-        compared.append(session)
+    def interrupted(sessions):
+        compared.append(sessions)
         if len(compared) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(session_module.Session, "_confirm", interrupted)
+    monkeypatch.setattr(conclusion, "_compare", interrupted)
     events = []
     results = tune(workloads, strategy="random", trials=30, progress=events.append)
     assert [result.stopped_by for result in results] == ["trials", "interrupted", "interrupted"]
     assert [event for event in events if isinstance(event, TuneResult)] == results
+
+
+@pytest.fixture
+def rules(monkeypatch):
+    """Three rules, the only ones there are: the second has slower schedules, the last fits everything."""
+    found = {}
+    for factor, name in ((1, "first"), (2, "second"), (9, "last")):
+        knobs = tuple(Knob(each, tuple(range(32)), "a knob of a test") for each in ("rows", "columns"))
+        space = KnobSpace(
+            (*knobs, Knob("factor", (factor,), "slower")), (), {"rows": 4, "columns": 8, "factor": factor}
+        )
+        found[name] = ScheduleRule(
+            name, "a rule of a test", lambda sch, **_: None, lambda *_, space=space: space
+        )
+    monkeypatch.setattr(schedules, "schedule_rules", lambda: found)
+
+    def outcome(knobs):
+        return Ran(Status.OK, "", True, 0.0, (knobs["factor"] * seconds_of(knobs),), 1)
+
+    monkeypatch.setattr(FakeBench, "outcome", staticmethod(outcome))
+    return found
+
+
+def trials_of_spaces(path, workload):
+    with ts.Database(path) as database:
+        return Counter(record.space for record in database.records(workload.hash))
+
+
+def test_spaces_of_a_workload_share_its_trials_and_the_better_one_gets_more(tune, workloads, rules, tmp_path):
+    events = []
+    result = tune(workloads[0], space="all", strategy="random", trials=60, progress=events.append)
+    spaces = trials_of_spaces(tmp_path / "t.db", workloads[0])
+    assert set(spaces) == {"first", "second"} and spaces.total() == result.trials == 60
+    assert spaces["first"] > 3 * spaces["second"]
+    # One workload, one answer.
+    assert result.best.space == "first" and result.default.knobs["factor"] == 1
+    assert [type(event) for event in events].count(TuneResult) == 1
+    assert [event.space for event in events if isinstance(event, Started)] == ["first", "second"]
+
+
+def test_what_fits_everything_is_searched_where_nothing_else_fits(tune, workloads, rules, tmp_path):
+    for name in ("first", "second"):
+        del rules[name]
+    tune(workloads[0], space="all", strategy="random", trials=3)
+    assert trials_of_spaces(tmp_path / "t.db", workloads[0]) == {"last": 3}
+
+
+def test_trials_go_on_in_the_better_space_after_a_stop(tune, workloads, rules, tmp_path):
+    options = {"space": "all", "strategy": "random"}
+    interrupted = tune(workloads[:2], trials=80, progress=interrupt_at(40, []), **options)
+    assert sum(result.trials for result in interrupted) == 40
+    again = tune(workloads[:2], trials=80, **options)
+    assert sum(result.trials for result in again) == 80
+    assert sum(sum(result.counts.values()) for result in again) == 40
+    for workload in workloads[:2]:
+        spaces = trials_of_spaces(tmp_path / "t.db", workload)
+        assert spaces["first"] > 2 * spaces["second"] >= 2
+
+
+def test_few_trials_go_to_the_defaults_of_every_workload_first(tune, workloads, rules, tmp_path):
+    tune(workloads, space="all", strategy="random", trials=4)
+    assert [trials_of_spaces(tmp_path / "t.db", w).total() for w in workloads] == [2, 1, 1]
+    assert trials_of_spaces(tmp_path / "t.db", workloads[0]) == {"first": 1, "second": 1}
+
+
+def test_a_negligible_workload_is_measured_once(tune, workloads):
+    results = tune(workloads, strategy="random", trials=60, weights=[1e-3, 1.0, 1.0], least_share=0.01)
+    assert results[0].trials == 1 and sum(r.trials for r in results) == 60
+    assert [result.stopped_by for result in results] == ["negligible", "trials", "trials"]
+    with pytest.raises(ts.InputError, match="least_share is a share"):
+        tune(workloads, least_share=1.0)
 
 
 def test_no_workload_is_bad_input(tune):

@@ -50,6 +50,11 @@ def _about_trials(asked: Asked, plans: Sequence[WorkloadPlan], trials: int) -> I
         yield "all trials are in the database: nothing will be measured; raise trials to go on"
     elif asked.early_stopping is not None and asked.early_stopping >= trials:
         yield f"early_stopping={asked.early_stopping} cannot have an effect: {trials} trials follow at most"
+    points = [plan.points for plan in plans]
+    known = sum(count for count in points if count is not None)
+    if asked.trials is not None and None not in points and asked.trials > known:
+        has = "the space has" if len(plans) == 1 else "the spaces have"
+        yield f"trials={asked.trials} is more than {has} points: {known}"
     if asked.seed and all(plan.strategy == "grid" for plan in plans):
         yield f"seed={asked.seed} cannot have an effect: grid leaves nothing to chance"
     if asked.weights is not None and len(plans) == 1:
@@ -69,8 +74,6 @@ def _about_timing(timing: Timing) -> Iterator[str]:
 
 def _about_one(asked: Asked, plan: WorkloadPlan) -> Iterator[str]:
     timing, call_s, trial_s = asked.timing, plan.estimate.call_s, plan.estimate.trial_s
-    if asked.trials is not None and plan.points is not None and asked.trials > plan.points:
-        yield f"trials={asked.trials} is more than the space has points: {plan.points}"
     if call_s is not None and 0 < timing.number < timing.calls(call_s):
         yield (
             f"number={timing.number} is overruled: min_repeat_ms={timing.min_repeat_ms:g} takes "

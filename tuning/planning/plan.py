@@ -25,7 +25,7 @@ from ..records.record import Record
 from ..remote.tracker import Remote
 from ..running.device import Device, this_machine
 from ..running.workbench import Workbench
-from ..search import Search, search_for, strategy_name
+from ..search import Search, searches_for, strategy_name
 from ..strategies.sketch import SketchSpace
 from ..tuner import TRIALS
 from .advice import Asked, advice
@@ -34,7 +34,7 @@ from .estimate import Estimate, Estimator
 
 @dataclass(frozen=True)
 class WorkloadPlan:
-    """What a tuning would do with one workload.
+    """What a tuning would do with one workload in one space.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class TuningPlan:
     Parameters
     ----------
     workloads : tuple of WorkloadPlan
-        One for each workload.
+        One for each workload and space.
     trials : int
         New trials in all, at most.
     seconds : float or None
@@ -107,6 +107,7 @@ def plan(
     timing: Timing | None = None,
     give_up_factor: float = 2.0,
     weights: Sequence[float] | None = None,
+    least_share: float = 0.0,
     remote: Remote | None = None,
     estimate: bool = True,
 ) -> TuningPlan:
@@ -115,7 +116,7 @@ def plan(
     Parameters
     ----------
     workload, target, trials, database, space, strategy, cost_model, seed, early_stopping, time_budget, \
-roofline, timeout, timing, give_up_factor, weights, remote
+roofline, timeout, timing, give_up_factor, weights, least_share, remote
         As in `tune`; a database that does not exist is not created. Of a remote machine a server is asked
         what it is.
     estimate : bool
@@ -138,20 +139,23 @@ roofline, timeout, timing, give_up_factor, weights, remote
         timeout,
         timing,
         give_up_factor,
+        least_share,
     )
     device = _device(remote, timeout)
     target = device.target if isinstance(target, str) and target == "host" else as_target(target)
-    searches = [search_for(w, target, space) for w in workloads]
-    names = [strategy_name(search, strategy, cost_model) for search in searches]
+    pairs = [(w, search) for w in workloads for search in searches_for(w, target, space)]
+    names = [strategy_name(search, strategy, cost_model) for _, search in pairs]
     records = _records(database, None if estimate else workloads, target)
     here = [r for r in records if (r.machine_fingerprint, r.device) == (device.fingerprint, device.name)]
     estimator = Estimator(here, target, device.local, timing, timeout, may_build=estimate)
     known = Counter((r.workload_hash, r.space) for r in records if r.target == target_text(target))
-    recorded = [known[w.hash, search.name] for w, search in zip(workloads, searches, strict=True)]
+    recorded = [known[w.hash, search.name] for w, search in pairs]
     left = max(0, wanted - sum(recorded))
+    small = _negligible(workloads, weights, least_share, estimator)
+    shares = [1 if w.hash in small else _first_share(left, len(pairs)) for w, _ in pairs]
     plans = tuple(
-        _of_one(*each, _first_share(left, len(workloads)), estimator)
-        for each in zip(workloads, searches, names, recorded, strict=True)
+        _of_one(*pair, name, count, share, estimator)
+        for pair, name, count, share in zip(pairs, names, recorded, shares, strict=True)
     )
     asked = Asked(trials, early_stopping, time_budget, timeout, timing, seed, weights)
     return TuningPlan(plans, left, _seconds(plans, left, time_budget), tuple(advice(asked, plans, left)))
@@ -182,6 +186,16 @@ def _records(
 def _first_share(trials: int, workloads: int) -> int:
     """Return how many new trials every workload gets before the others' gains count."""
     return trials if workloads == 1 else min(TURN, trials // workloads)
+
+
+def _negligible(
+    workloads: Sequence[Workload], weights: Sequence[float] | None, least_share: float, estimator: Estimator
+) -> set[str]:
+    """Return the hashes of the workloads that take less than a share of the time that is expected of all."""
+    calls = weights or [1.0] * len(workloads)
+    times = [calls * (estimator.call_s(w) or inf) for w, calls in zip(workloads, calls, strict=True)]
+    total = sum(seconds for seconds in times if seconds != inf)
+    return {w.hash for w, seconds in zip(workloads, times, strict=True) if seconds < least_share * total}
 
 
 def _of_one(

@@ -86,10 +86,10 @@ class TuneResult:
     counts : mapping
         How many trials of this session ended in which status.
     trials : int
-        Trials of this space in the database.
+        Trials of the spaces searched that the database holds.
     stopped_by : str
-        ``trials``, ``exhausted``, ``early_stopping``, ``time_budget``, ``roofline``, ``dead_end`` or
-        ``interrupted``.
+        ``trials``, ``exhausted``, ``early_stopping``, ``time_budget``, ``roofline``, ``dead_end``,
+        ``negligible`` or ``interrupted``.
     seconds : mapping
         Where the time went: search, build, run, verify, confirm, other.
     """

@@ -83,8 +83,9 @@ class _Workloads:
         """Write how a workload begins or ends."""
         key = event.workload.hash
         if isinstance(event, Started):
+            if self._started.get(key, event).space == event.space:
+                self._failures.pop(key, None)
             self._started[key] = event
-            self._failures.pop(key, None)
             return [f"{self.place(key)}{line}" for line in started_lines(event)]
         return [f"{self.place(key)}{line}" for line in summary_lines(event, self.failures(key))]
 

@@ -18,6 +18,7 @@ _REASONS = {
     "time_budget": "the time budget",
     "roofline": "the share of the roofline asked for",
     "dead_end": "a dead end: too many trials in a row that failed",
+    "negligible": "too small a share of the time of all",
     "interrupted": "Ctrl-C",
 }
 

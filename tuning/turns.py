@@ -1,0 +1,82 @@
+"""Turns: several workloads, and several spaces of each, tuned by one group of workers within one budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import count
+
+from .budget import TURN, first_shares, negligible, next_turn, worth_trials
+from .conclusion import conclude
+from .reporting.events import TuneResult
+from .session import Session
+
+
+def tune_together(
+    groups: Sequence[Sequence[Session]],
+    weights: Sequence[float],
+    trials: int,
+    deadline: float,
+    least_share: float = 0.0,
+) -> list[TuneResult]:
+    """Give turns to sessions until the budget is spent or each of them has ended; then compare and report.
+
+    Parameters
+    ----------
+    groups : sequence of sequences of Session
+        Of each workload one session for each space, that of the default schedule first.
+    weights : sequence of float
+        How often each workload is called.
+    trials : int
+        How many there may be in all, those of earlier sessions included.
+    deadline : float
+        When the time is over, on the monotonic clock.
+    least_share : float
+        A workload that takes less than this part of the time of all gets no more than its default.
+    """
+    results: list[TuneResult] = []
+    sessions = [session for group in groups for session in group]
+    weight_of = [weight for weight, group in zip(weights, groups, strict=True) for _ in group]
+    try:
+        reasons = iter(take_turns(sessions, weight_of, trials, deadline, least_share))
+        for group in groups:
+            reason, *_ = [next(reasons) for _ in group]
+            results.append(conclude(group, reason))
+    except KeyboardInterrupt:
+        results += [conclude(group, "interrupted") for group in groups[len(results) :]]
+    return results
+
+
+def take_turns(
+    sessions: Sequence[Session],
+    weights: Sequence[float],
+    trials: int,
+    deadline: float,
+    least_share: float = 0.0,
+) -> list[str]:
+    """Give turns until the budget is spent; return of each session what it was ended by."""
+    turns, served = count(), set[int]()
+    while True:
+        now, left = time.monotonic(), trials - sum(session.trials for session in sessions)
+        standings = [session.standing(weight) for session, weight in zip(sessions, weights, strict=True)]
+        worth = worth_trials(standings, least_share)
+        if now >= deadline:
+            # Each workload gets its default all the same, so that there is an answer.
+            worth = [i for i in worth if not (standings[i].alternative or standings[i].best_after)]
+        if left <= 0 or not worth:
+            break
+        first = first_shares(standings, worth, served)
+        if len(sessions) == 1:
+            sessions[0].advance(left, deadline)
+        elif first:
+            share = 1
+            if standings[first[0]].best_after:
+                served.add(first[0])
+                share = min(TURN - standings[first[0]].trials, max(1, left // len(first)))
+            # A first share of the trials and of the time for each.
+            sessions[first[0]].advance(share, now + (deadline - now) / len(first))
+        else:
+            chosen = worth[next_turn([standings[i] for i in worth], next(turns))]
+            sessions[chosen].advance(min(TURN, left), deadline)
+    few, over = negligible(standings, least_share), "trials" if left <= 0 else "time_budget"
+    return [s.stopped_by or ("negligible" if i in few else over) for i, s in enumerate(sessions)]
