@@ -196,6 +196,10 @@ def _shared_tensor(array: np.ndarray) -> Any:
 
 
 def _imported(array: np.ndarray) -> Any:
+    if not array.size:
+        # TVM counts the strides of an empty array by its extents; NumPy takes those of 0 for 1.
+        compact = [prod(array.shape[i + 1 :]) * array.itemsize for i in range(array.ndim)]
+        array = np.lib.stride_tricks.as_strided(array, strides=compact)
     # An empty array may lie anywhere.
     alignment = ALIGNMENT if array.size else 0
     return tvm_ffi.from_dlpack(array, require_alignment=alignment, require_contiguous=True)

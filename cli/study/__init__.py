@@ -8,16 +8,17 @@ from ..options import Group
 from .endurance import study_endurance
 from .engine import study_engine
 from .noise import study_noise
+from .onnx import study_onnx
 from .strategies import study_strategies
 
 
 @click.group(cls=Group, examples=["study engine", "study strategies", "study noise"])
 def study() -> None:
-    """Measure what the engine promises: on a machine where nothing else runs.
+    """Measure what is promised: on a machine where nothing else runs.
 
     Exit status 1 if a promise was not kept.
     """
 
 
-for command in (study_engine, study_strategies, study_noise, study_endurance):
+for command in (study_engine, study_strategies, study_noise, study_endurance, study_onnx):
     study.add_command(command)

@@ -14,12 +14,11 @@ from .errors import (
     UnsupportedOperatorError,
     UnsupportedTypeError,
 )
-from .onnx_file import node_label
-from .onnx_folding import static_type
+from .onnx_file import node_label, static_type
 from .onnx_operators import DATA_DEPENDENT, shape_inputs, unsupported
 
 # TVM packs some of these, rounds others wrongly, and has no arrays of the rest.
-_UNSUPPORTED_TYPES = ("FLOAT8", "FLOAT6", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2", "COMPLEX", "STRING")
+_UNSUPPORTED_TYPES = ("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2", "COMPLEX", "STRING")
 
 TypeOf = Callable[[str], "tuple[str, tuple[int, ...]] | None"]
 """Returns dtype and shape of what a value became, or None if that is not known."""
@@ -78,12 +77,16 @@ def _require_known_shape(node: Any, types: dict[str, Any]) -> None:
 
 def _require_types(node: Any, types: dict[str, Any]) -> None:
     for name in (*node.input, *node.output):
-        kind = onnx.TensorProto.DataType.Name(types[name].tensor_type.elem_type) if name in types else ""
-        if kind.startswith(_UNSUPPORTED_TYPES):
-            raise UnsupportedTypeError(
-                f"unsupported type {kind} of {name!r} at {_described(node)}: TVM does not compute with it "
-                "on CPUs as the standard says; cast before the export"
-            )
+        if name in types:
+            _require_type(onnx.TensorProto.DataType.Name(types[name].tensor_type.elem_type), name, node)
+
+
+def _require_type(kind: str, name: str, node: Any) -> None:
+    if kind.startswith(_UNSUPPORTED_TYPES):
+        raise UnsupportedTypeError(
+            f"unsupported type {kind} of {name!r} at {_described(node)}: TVM does not compute with it "
+            "on CPUs as the standard says; cast before the export"
+        )
 
 
 def require_types(graph: Any, types: dict[str, Any], type_of: TypeOf) -> None:
@@ -98,6 +101,8 @@ def require_types(graph: Any, types: dict[str, Any], type_of: TypeOf) -> None:
     for node in graph.node:
         for name in sorted(read.intersection(node.output)):
             known, found = static_type(types.get(name)), type_of(name)
+            if found is not None:
+                _require_type(found[0].upper(), name, node)
             if known is None or found is None:
                 continue
             wanted = (str(helper.tensor_dtype_to_np_dtype(known[0])), known[1])

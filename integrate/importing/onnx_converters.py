@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from math import inf
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax import op
+from tvm.relax.frontend.onnx.onnx_frontend import Conv, ReduceMax, ReduceMin, Slice, onnx_input
 
 Converter = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
-"""Makes a Relax expression from a block builder, the inputs and the attributes of a node."""
+"""Makes a Relax expression from a block builder, a node's inputs, and its attributes with the "opset"."""
 
 
 def _pairwise(combine: Callable[[Any, Any], Any]) -> Converter:
@@ -38,16 +40,42 @@ def _isinf(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -
 
 
 def _shift(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-    """Shift by any number: by as many bits as there are, all are out, where LLVM's shift is undefined."""
+    """Shift by any number: by as many bits as there are, all are out, and LLVM's shift is undefined."""
     x, by = inputs
     kind = by.ty.dtype.dtype
-    shift = op.left_shift if attributes["direction"] == b"LEFT" else op.right_shift
+    left = attributes["direction"] == b"LEFT"
+    shift = op.left_shift if left else op.right_shift
     bits, zero = relax.const(by.ty.dtype.dtype.itemsize * 8, kind), relax.const(0, kind)
     within = builder.normalize(op.less(by, bits))
-    if str(kind).startswith("int"):
+    signed = str(kind).startswith("int")
+    if signed:
         within = builder.normalize(op.logical_and(within, op.greater_equal(by, zero)))
+    if signed and not left:
+        most = relax.const(by.ty.dtype.dtype.itemsize * 8 - 1, kind)
+        return shift(x, builder.normalize(op.where(within, by, most)))
     shifted = builder.normalize(shift(x, builder.normalize(op.where(within, by, zero))))
     return op.where(within, shifted, relax.const(0, x.ty.dtype.dtype))
+
+
+def _extremum(converter: Any, limit: float) -> Converter:
+    """Reduce as TVM does, and give infinity where nothing else is: TVM begins at a finite number."""
+
+    def convert(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        def reduced(by: Any, x: Any) -> Any:
+            operands = onnx_input([x, *inputs[1:]])
+            convert = by.get_converter(attributes["opset"])
+            return builder.normalize(convert(builder, operands, dict(attributes), [{}, {}]))
+
+        x = inputs[0]
+        found = reduced(converter, x)
+        if not str(x.ty.dtype).startswith(("float", "bfloat")):
+            return found
+        infinity = relax.const(limit, x.ty.dtype.dtype)
+        others = builder.normalize(op.astype(builder.normalize(op.not_equal(x, infinity)), "uint8"))
+        exist = builder.normalize(op.astype(reduced(ReduceMax, others), "bool"))
+        return op.where(exist, found, infinity)
+
+    return convert
 
 
 def _gather(_builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
@@ -68,6 +96,16 @@ def _power(builder: Any, inputs: Sequence[Any], _attributes: Mapping[str, Any]) 
     return result if inside == kind else op.astype(builder.normalize(op.round(result)), kind)
 
 
+def _slice(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Slice from and to attributes, as before version 10; TVM has the later form alone."""
+    if attributes["opset"] >= 10:
+        convert = Slice.get_converter(attributes["opset"])
+        return convert(builder, onnx_input(inputs), dict(attributes), [{}, {}])
+    starts, ends = attributes["starts"], attributes["ends"]
+    axes = attributes.get("axes", tuple(range(len(starts))))
+    return op.strided_slice(inputs[0], list(axes), list(starts), list(ends))
+
+
 def _space_to_depth(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """Move blocks into channels: TVM orders them by block whatever the mode."""
     (n, c, h, w), size = (int(d) for d in inputs[0].ty.shape), int(attributes["blocksize"])
@@ -76,6 +114,33 @@ def _space_to_depth(builder: Any, inputs: Sequence[Any], attributes: Mapping[str
     order = [0, 1, 3, 5, 2, 4] if by_channel else [0, 3, 5, 1, 2, 4]
     moved = builder.normalize(op.permute_dims(blocks, order))
     return op.reshape(moved, (n, c * size * size, h // size, w // size))
+
+
+def _prelu(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Scale what is negative by a slope that is broadcast, before version 7 along the channels."""
+    x, slope = inputs
+    if attributes["opset"] < 7 and len(x.ty.shape) > 1 and len(slope.ty.shape) == 1:
+        slope = builder.normalize(op.reshape(slope, (-1, *[1] * (len(x.ty.shape) - 2))))
+    negative = builder.normalize(op.less(x, relax.const(0, x.ty.dtype.dtype)))
+    return op.where(negative, builder.normalize(op.multiply(x, slope)), x)
+
+
+def _conv_integer(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Convolve in 32-bit integers, which TVM's converter of Conv takes as well."""
+    x, w, x_zero, w_zero = (*inputs, None, None)[:4]
+
+    def centered(array: Any, zero: Any) -> Any:
+        wide = builder.normalize(op.astype(array, "int32"))
+        if zero is None:
+            return wide
+        shift = builder.normalize(op.astype(zero, "int32"))
+        if len(shift.ty.shape) == 1 and int(shift.ty.shape[0]) > 1:
+            shift = builder.normalize(op.reshape(shift, (-1, *[1] * (len(wide.ty.shape) - 1))))
+        return builder.normalize(op.subtract(wide, shift))
+
+    convert = Conv.get_converter(11)
+    operands = onnx_input([centered(x, x_zero), centered(w, w_zero)])
+    return convert(builder, operands, dict(attributes), [{}, {}])
 
 
 def _lp_normalization(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
@@ -92,13 +157,18 @@ def _lp_normalization(builder: Any, inputs: Sequence[Any], attributes: Mapping[s
 
 CONVERTERS: dict[str, Converter] = {
     "BitShift": _shift,
+    "ConvInteger": _conv_integer,
     "Gather": _gather,
     "IsInf": _isinf,
     "LpNormalization": _lp_normalization,
     "Max": _pairwise(op.maximum),
     "Mean": _mean,
     "Min": _pairwise(op.minimum),
+    "PRelu": _prelu,
     "Pow": _power,
+    "ReduceMax": _extremum(ReduceMax, -inf),
+    "ReduceMin": _extremum(ReduceMin, inf),
+    "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
     "Sum": _pairwise(op.add),
 }

@@ -43,6 +43,9 @@ def declared_inputs(proto: Any) -> Dims:
         An input is no tensor of known rank that holds numbers.
     """
     weights = {tensor.name for tensor in proto.graph.initializer}
+    for value in proto.graph.output:
+        if value.type.WhichOneof("value") not in (None, "tensor_type"):
+            raise NotATensorError(f"output {value.name!r} is no tensor: models give tensors")
     return {value.name: _dims(value) for value in proto.graph.input if value.name not in weights}
 
 
@@ -71,9 +74,9 @@ def bind_values(graph: Any, values: Values) -> None:
         graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
 
 
-def opset_version(proto: Any) -> int:
-    """Return the version of the standard operators that a model uses."""
-    versions = [o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")]
+def version_of(opsets: Iterable[Any]) -> int:
+    """Return the version of the standard operators among those that a model uses."""
+    versions = [o.version for o in opsets if o.domain in ("", "ai.onnx")]
     return int(versions[0]) if versions else 1
 
 
@@ -89,9 +92,21 @@ def schema_of(node: Any, opsets: Iterable[Any]) -> Any:
         return None
 
 
+def static_type(found: Any) -> tuple[int, tuple[int, ...]] | None:
+    """Return element type and extents of a tensor type in which each extent is known."""
+    if found is None or not found.HasField("tensor_type") or not found.tensor_type.HasField("shape"):
+        return None
+    dims = found.tensor_type.shape.dim
+    if found.tensor_type.elem_type == onnx.TensorProto.STRING or not all(
+        d.HasField("dim_value") for d in dims
+    ):
+        return None
+    return found.tensor_type.elem_type, tuple(d.dim_value for d in dims)
+
+
 def node_label(node: Any) -> str:
     """Name a node: its own name, else its first output's."""
-    return str(node.name or next(iter(node.output), "?"))
+    return str(node.name or next(filter(None, node.output), "?"))
 
 
 def first_line(error: Exception) -> str:

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from .onnx_file import node_label, schema_of
+from .onnx_file import node_label, schema_of, static_type, version_of
 from .onnx_rewriting import Known, rewritten
+from .onnx_sequences import Sequences
 from .shapes import Shapes
 
 # A mask of 1024 x 1024 positions is folded; what is larger is cheaper to compute than to store.
@@ -78,6 +79,7 @@ class _Folder:
             if value.name in shapes
         }
         self._known = Known(self.types, self.constants, self.opsets, proto.ir_version)
+        self._sequences = Sequences(self.types, self.constants, version_of(proto.opset_import))
         for tensor in proto.graph.initializer:
             self._keep(tensor)
 
@@ -93,7 +95,9 @@ class _Folder:
             for name, value in zip(node.output, values, strict=False):
                 self._keep(numpy_helper.from_array(value, name))
             return
-        simpler = rewritten(node, self._known)
+        simpler = self._sequences.resolved(node)
+        if simpler is None:
+            simpler = rewritten(node, self._known)
         if simpler is None:
             self.nodes.append(node)
             return
@@ -150,12 +154,26 @@ class _Folder:
             return self._shape_value(node)
         if node.op_type in _CONTROL_FLOW or node.op_type in _RANDOM or node.domain not in ("", "ai.onnx"):
             return None
-        if any(name and self._size(name) is None for name in node.input):
-            return None
         types = [static_type(self.types.get(name)) for name in node.output if name]
+        if types and all(known is not None and 0 in known[1] for known in types):
+            return [_empty(known) for known in types if known is not None]
+        if any(name and self._size(name) is None and not self._is_empty(name) for name in node.input):
+            return None
         if any(known is None or prod(known[1]) > _MOST_ELEMENTS for known in types):
             return None
-        return _run(node, {n: numpy_helper.to_array(self.constants[n]) for n in node.input if n}, self.opsets)
+        return _run(node, {name: self._array(name) for name in node.input if name}, self.opsets)
+
+    def _is_empty(self, name: str) -> bool:
+        """Tell whether a value has no elements: then all of it is known."""
+        known = static_type(self.types.get(name))
+        return known is not None and 0 in known[1]
+
+    def _array(self, name: str) -> np.ndarray:
+        if name in self.constants:
+            return np.asarray(numpy_helper.to_array(self.constants[name]))
+        known = static_type(self.types[name])
+        assert known is not None, name
+        return _empty(known)
 
     def _shape_value(self, node: Any) -> list[np.ndarray] | None:
         known = static_type(self.types.get(node.input[0]))
@@ -167,14 +185,8 @@ class _Folder:
         return [np.array(known[1][bounds.get("start", 0) : bounds.get("end")], np.int64)]
 
 
-def static_type(found: Any) -> tuple[int, tuple[int, ...]] | None:
-    """Return element type and extents of a tensor type in which each extent is known."""
-    if found is None or not found.HasField("tensor_type") or not found.tensor_type.HasField("shape"):
-        return None
-    dims = found.tensor_type.shape.dim
-    if found.tensor_type.elem_type == TensorProto.STRING or not all(d.HasField("dim_value") for d in dims):
-        return None
-    return found.tensor_type.elem_type, tuple(d.dim_value for d in dims)
+def _empty(known: tuple[int, tuple[int, ...]]) -> np.ndarray:
+    return np.empty(known[1], helper.tensor_dtype_to_np_dtype(known[0]))
 
 
 def _run(node: Any, inputs: dict[str, np.ndarray], opsets: list[Any]) -> list[np.ndarray] | None:

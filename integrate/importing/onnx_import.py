@@ -16,7 +16,7 @@ from .errors import ConversionError
 from .imported import Imported
 from .onnx_checks import require_supported, require_types, shape_input_hint
 from .onnx_converters import CONVERTERS
-from .onnx_file import bind_values, declared_inputs, first_line, opset_version
+from .onnx_file import bind_values, declared_inputs, first_line, version_of
 from .onnx_folding import specialize
 from .shapes import Shapes, Values, bound_shapes
 
@@ -64,7 +64,7 @@ def import_onnx(
     try:
         with warnings.catch_warnings(), redirect_stdout(noise):
             warnings.simplefilter("ignore")
-            mod = importer.from_onnx(proto.graph, opset_version(proto))
+            mod = importer.from_onnx(proto.graph, version_of(proto.opset_import))
     except Exception as error:  # an importer's converters fail in ways of their own
         where = f"{importer.converting}: " if importer.converting else ""
         reason = f"{where}{first_line(error)}{shape_input_hint(proto.graph)}"
@@ -100,6 +100,9 @@ class _Importer(ONNXGraphImporter):
             return None
         return str(ty.dtype), tuple(int(d) for d in ty.shape.values)
 
+    def _check_for_unsupported_ops(self, graph: Any) -> None:
+        """Leave to `require_supported`, which knows our own converters."""
+
     def _parse_graph_initializers(self, graph: Any) -> None:
         for tensor in graph.initializer:
             array = self._parse_array(tensor)
@@ -114,5 +117,5 @@ class _Importer(ONNXGraphImporter):
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         self.converting = f"{op_name} (node {attrs['tvm_custom']['name']!r})"
         if op_name in CONVERTERS:
-            return self.bb.normalize(CONVERTERS[op_name](self.bb, inputs, attrs))
+            return self.bb.normalize(CONVERTERS[op_name](self.bb, inputs, {**attrs, "opset": opset}))
         return super()._convert_operator(op_name, inputs, attrs, opset)

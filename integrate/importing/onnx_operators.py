@@ -41,8 +41,8 @@ SHAPE_INPUTS: dict[str, tuple[int, ...]] = {
     "HammingWindow": (0,),
     "HannWindow": (0,),
     "MaxUnpool": (2,),
-    "OneHot": (1,),
-    "Pad": (1, 3),
+    "OneHot": (1, 2),
+    "Pad": (1, 2, 3),
     "Range": (0, 1, 2),
     "Reshape": (1,),
     "Resize": (1, 2, 3),
@@ -58,7 +58,7 @@ SHAPE_INPUTS: dict[str, tuple[int, ...]] = {
     **{f"Reduce{kind}": (1,) for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod")},
     **{f"Reduce{kind}": (1,) for kind in ("Sum", "SumSquare")},
 }
-"""The positions of those inputs that a result's shape depends on: their values must be known."""
+"""The positions of those inputs whose values must be known, mostly for the shape of the result."""
 
 
 def shape_inputs(graph: Any) -> dict[str, Any]:

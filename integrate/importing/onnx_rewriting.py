@@ -8,8 +8,11 @@ from typing import Any
 import onnx
 from onnx import compose, helper, inliner, numpy_helper
 
-from .onnx_file import schema_of
+from .onnx_file import schema_of, static_type, version_of
 from .onnx_operators import is_importable
+from .onnx_quantized import quantized
+from .onnx_recurrent import unrolled
+from .onnx_resize import exact_resize
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,15 @@ class Known:
 def rewritten(node: Any, known: Known) -> list[Any] | None:
     """Return the nodes that take a node's place, or None if it stays."""
     if node.op_type == "Resize":
-        return _without_empty_inputs(node, known)
+        return _resize(node, known)
+    if node.op_type in ("ReduceMax", "ReduceMin"):
+        return _of_booleans(node, known)
     if node.op_type == "Dropout":
         return _inference_dropout(node, known)
+    if node.op_type in ("LSTM", "GRU", "RNN"):
+        return unrolled(node, known.types, version_of(known.opsets))
+    if node.op_type.startswith("QLinear"):
+        return quantized(node)
     if not is_importable(node) or _is_badly_imported(node, known):
         return _function_body(node, known)
     return None
@@ -60,15 +69,33 @@ def _is_last(node: Any, known: Known) -> bool:
 
 def _inference_dropout(node: Any, known: Known) -> list[Any] | None:
     """Write a Dropout as what it is at inference: its input, and a mask that keeps everything."""
-    training = next((known.constants.get(name) for name in node.input[2:3]), None)
-    if training is not None and numpy_helper.to_array(training).item():
-        return None
+    for name in filter(None, node.input[2:3]):
+        if name not in known.constants or numpy_helper.to_array(known.constants[name]).item():
+            return None
     parts = [helper.make_node("Identity", [node.input[0]], [node.output[0]])]
     if any(node.output[1:]):
         shape, mask = f"{node.output[1]}/shape", helper.make_tensor("", onnx.TensorProto.BOOL, [1], [True])
         parts.append(helper.make_node("Shape", [node.input[0]], [shape]))
         parts.append(helper.make_node("ConstantOfShape", [shape], [node.output[1]], value=mask))
     return parts
+
+
+def _resize(node: Any, known: Known) -> list[Any] | None:
+    source, result = (static_type(known.types.get(name)) for name in (node.input[0], node.output[0]))
+    simpler = exact_resize(node, source, result, known.constants) if source and result else None
+    return simpler or _without_empty_inputs(node, known)
+
+
+def _of_booleans(node: Any, known: Known) -> list[Any] | None:
+    """Write the maximum and minimum of booleans in small integers: TVM has none of booleans."""
+    found = static_type(known.types.get(node.input[0]))
+    if found is None or found[0] != onnx.TensorProto.BOOL:
+        return None
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.input[0], copy.output[0] = f"{node.output[0]}/in", f"{node.output[0]}/out"
+    into = helper.make_node("Cast", [node.input[0]], [copy.input[0]], to=onnx.TensorProto.UINT8)
+    return [into, copy, helper.make_node("Cast", [copy.output[0]], [node.output[0]], to=found[0])]
 
 
 def _without_empty_inputs(node: Any, known: Known) -> list[Any] | None:

@@ -107,3 +107,23 @@ def test_a_busy_machine_is_mentioned(run, monkeypatch):
     monkeypatch.setattr("os.getloadavg", lambda: (7.0, 0.0, 0.0))
     monkeypatch.setattr("tunesmith.tuning.study.engine.study_engine", lambda *words: [])
     assert "this machine is busy (load 7.0)" in run("study", "engine").stderr
+
+
+def test_the_onnx_suite_is_counted_written_and_judged(run, monkeypatch, tmp_path):
+    from tunesmith.integrate.onnx_suite import SuiteRow
+
+    def some(names, timeout_s, say):
+        yield SuiteRow(names[0], "NodeModel", "Add", "passed")
+        yield SuiteRow(names[1], "NodeModel", "Add", outcome, "it differs")
+
+    monkeypatch.setattr(
+        "tunesmith.integrate.onnx_suite.suite_tests", lambda: dict.fromkeys("abc", "NodeModel")
+    )
+    monkeypatch.setattr("tunesmith.integrate.onnx_suite.run_suite", some)
+    for outcome, status in (("not converted", 0), ("wrong result", 1)):
+        found = run("study", "onnx", "--tests", "[ab]", "--output", str(tmp_path / "page.md"))
+        assert found.status == status and outcome in found.stdout
+        assert "**1 of 2 tests pass.**" in (tmp_path / "page.md").read_text()
+    assert '"reason": "it differs"' in run("study", "onnx", "--json").stdout
+    assert run("study", "onnx", "--tests", "z").stderr.startswith("error: no test of the suite matches")
+    assert "regular expression" in run("study", "onnx", "--tests", "(").stderr

@@ -250,6 +250,13 @@ def test_as_tensor_refuses_other_dtypes(dtype):
         as_tensor(np.zeros(3, dtype))
 
 
+@pytest.mark.parametrize("shape", [(2, 0, 4), (0, 3), (3, 0), (0, 0, 5)])
+def test_strides_of_empty_arrays_are_those_of_tvm(shape):
+    # Compiled code compares them; NumPy takes an extent of 0 for 1.
+    compact = tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
+    assert tuple(as_tensor(np.zeros(shape, "float32")).strides) == compact
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_tensor_keeps_its_memory(dtype):
     tensors = [as_tensor(np.full((256, 256), i, element(dtype))) for i in range(8)]

@@ -183,3 +183,121 @@ def test_a_scatter_has_nothing_to_pack(tmp_path: Path) -> None:
     body = "z = ScatterElements<axis = 1>(x, at, to) y = MatMul(z, w)"
     weights = "<int64[1, 2] at = {1, 3}, float[1, 2] to = {1.5, 2.5}, float[4, 1] w = {1, 2, 3, 4}>"
     check(model(tmp_path / "m.onnx", body, "float[1, 4] x", "float[1, 1] y", weights), x=values(1, 4))
+
+
+def whole(path: Path, text: str, version: int = 17) -> Path:
+    onnx.save(parser.parse_model(f'<ir_version: 8, opset_import: ["" : {version}]> g {text}'), path)
+    return path
+
+
+@pytest.mark.parametrize("version", [11, 17])
+@pytest.mark.parametrize(
+    ("operator", "gates", "attributes"),
+    [
+        ("LSTM", 4, 'direction = "bidirectional"'),
+        ("GRU", 3, "linear_before_reset = 1"),
+        ("GRU", 3, 'direction = "reverse"'),
+        ("RNN", 1, ""),
+    ],
+)
+def test_recurrent_layers_become_their_steps(
+    tmp_path: Path, operator: str, gates: int, attributes: str, version: int
+) -> None:
+    d = 2 if "bi" in attributes else 1
+    path = tmp_path / "m.onnx"
+    text = f"""(float[t, 2, 3] x, float[{d}, {4 * gates}, 3] w, float[{d}, {4 * gates}, 4] r,
+        float[{d}, {8 * gates}] b) => (float[t, {d}, 2, 4] y, float[{d}, 2, 4] last)
+        {{ y, last = {operator}<hidden_size = 4{", " * bool(attributes)}{attributes}>(x, w, r, b) }}"""
+    whole(path, text, version)
+    inputs = {"x": values(3, 2, 3), "w": values(d, 4 * gates, 3), "r": values(d, 4 * gates, 4)}
+    check(path, **inputs, b=values(d, 8 * gates))
+
+
+def test_a_recurrent_layer_with_peepholes_is_unsupported(tmp_path: Path) -> None:
+    text = """(float[2, 1, 1] x, float[1, 4, 1] w, float[1, 4, 1] r, float[1, 3] p) => (float[2, 1, 1, 1] y)
+        { y = LSTM<hidden_size = 1>(x, w, r, , , , , p) }"""
+    with pytest.raises(ts.InputError, match=r"unsupported ONNX operator: LSTM \(node 'y'\)"):
+        ts.load_model(whole(tmp_path / "m.onnx", text))
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        'mode = "linear"',
+        'mode = "nearest"',
+        'mode = "cubic", cubic_coeff_a = -0.5',
+        'mode = "linear", antialias = 1',
+    ],
+)
+def test_a_resize_by_a_factor_that_gives_no_whole_size(tmp_path: Path, attributes: str) -> None:
+    body = f"y = Resize<{attributes}>(x, , scales)"
+    weights = "<float[4] scales = {1.0, 1.0, 1.5, 0.7}>"
+    path = whole(
+        tmp_path / "m.onnx", f"(float[1, 2, h, w] x) => (float[1, 2, p, q] y) {weights} {{ {body} }}", 18
+    )
+    check(path, x=values(1, 2, 5, 7))
+
+
+def test_sequences_are_resolved(tmp_path: Path) -> None:
+    body = """s = SequenceConstruct(x, z) u = SequenceInsert(s, x, minus) v = SequenceErase(u, zero)
+        a = SequenceAt(v, minus) b = ConcatFromSequence<axis = 0, new_axis = 1>(v)
+        parts = SplitToSequence<axis = 1, keepdims = 0>(x)
+        c = SequenceAt(parts, zero) n = SequenceLength(parts)"""
+    weights = "<int64 minus = {-1}, int64 zero = {0}>"
+    outputs = "float[2, 3] a, float[2, 2, 3] b, float[2] c, int64 n"
+    path = model(tmp_path / "m.onnx", body, "float[2, 3] x, float[2, 3] z", outputs, weights)
+    check(path, x=values(2, 3), z=2 * values(2, 3))
+
+
+def test_quantized_layers(tmp_path: Path) -> None:
+    body = """y = QLinearConv<pads = [1, 1, 1, 1]>(x, s, zx, w, ws, zw, s, zx, b)
+        n = ConvInteger(x, w, zx, zw) m = QLinearMatMul(x, s, zx, x, s, zx, s, zx)"""
+    weights = """<float s = {0.5}, uint8 zx = {128}, float[2] ws = {0.25, 0.5}, int8[2] zw = {0, 0},
+        int32[2] b = {10, -20},
+        int8[2, 1, 3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, -1, -2, -3, -4, -5, -6, -7, -8, -9}>"""
+    outputs = "uint8[1, 2, 4, 4] y, int32[1, 2, 2, 2] n, uint8[1, 1, 4, 4] m"
+    path = model(tmp_path / "m.onnx", body, "uint8[1, 1, 4, 4] x", outputs, weights)
+    check(path, x=np.random.default_rng(0).integers(100, 156, (1, 1, 4, 4), np.uint8))
+
+
+@pytest.mark.parametrize("operator", ["ReduceMax", "ReduceMin"])
+def test_the_extremum_of_infinities_and_of_nothing(tmp_path: Path, operator: str) -> None:
+    path = model(tmp_path / "m.onnx", f"y = {operator}<axes = [1], keepdims = 0>(x)", y="float[n] y")
+    inf = np.float32(np.inf)
+    check(path, x=np.array([[-inf, -inf], [inf, inf], [-inf, 1], [np.nan, -inf]], np.float32)[:3])
+    check(path, x=np.zeros((2, 3), np.float32))
+
+
+def test_values_that_shapes_depend_on_are_bound(tmp_path: Path) -> None:
+    path = model(tmp_path / "m.onnx", "y = Reshape(x, to)", "float[2, 6] x, int64[2] to")
+    with pytest.raises(ts.InputError, match=r"Reshape \(node 'y'\) gives depends on the value of input 'to'"):
+        ts.load_model(path)
+    loaded = ts.load_model(path, input_values={"to": np.array([3, -1])})
+    assert [s.name for s in loaded.inputs] == ["x"] and loaded.outputs[0].shape == (3, 4)
+    with pytest.raises(ts.InputError, match="unknown input 'too'"):
+        ts.load_model(path, input_values={"too": np.array([3, -1])})
+
+
+@pytest.mark.parametrize(
+    ("body", "outputs", "message"),
+    [
+        ("y = NonZero(x)", "int64[2, n] y", r"NonZero \(node 'y'\) gives depends on the data"),
+        ("y = Cast<to = 17>(x)", "float8e4m3fn[2, 2] y", r"unsupported type .* of 'y'"),
+        (
+            "y, a, b = BatchNormalization<training_mode = 1>(x, s, s, s, s)",
+            "float[2, 2] y",
+            "is in training mode",
+        ),
+        ("y = SequenceConstruct(x)", "seq(float[2, 2]) y", "output 'y' is no tensor"),
+        (
+            "y = ConvTranspose<output_shape = [5, 5], strides = [2, 2]>(i, i)",
+            "float[1, 1, 5, 5] y",
+            r"ConvTranspose \(node 'y'\) wrongly: output 'y' becomes float32 of shape \(1, 1, 4, 4\), not",
+        ),
+    ],
+)
+def test_what_would_be_wrong_is_refused(tmp_path: Path, body: str, outputs: str, message: str) -> None:
+    weights = "<float[2] s = {1, 2}, float[1, 1, 2, 2] i = {1, 2, 3, 4}>" if "s)" in body else ""
+    x = "float[2, 2] x" if "ConvT" not in body else "float[1, 1, 2, 2] i"
+    with pytest.raises(ts.InputError, match=message):
+        ts.load_model(model(tmp_path / "m.onnx", body, x, outputs, weights))
