@@ -50,7 +50,6 @@ KNOWN: dict[str, str] = {
     r"(attention|causal_conv|qlinearmatmul).*(fp16|float16)": "TVM adds up float16 in float16, where the "
     "reference does in float32: results differ by a unit in the last place",
     r"mod_float_edge_cases": "TVM's floor modulo is a - b * floor(a / b): NaN where b is infinite",
-    r"split_zero_size": "TVM splits off no part without elements",
     r"top_k_uint64": "TVM sorts no uint64",
 }
 """Why tests fail that are imported: what TVM computes otherwise, by a pattern of their names."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +150,9 @@ def test_files_that_would_run_code_are_refused(tmp_path: Path, ending: str) -> N
     (tmp_path / "m.pt2").rename(tmp_path / f"m{ending}")
     with pytest.raises(ts.InputError, match=r"would run whatever code came with it.*torch\.export\.load"):
         ts.load_model(tmp_path / f"m{ending}")
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    page = (Path(ts.__file__).parent / "docs" / "import.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```py\n(.*?)^```", page, re.M | re.S)
+    exec(compile(example, "import.md", "exec"), {"__name__": "__main__"})
