@@ -7,6 +7,7 @@ import click
 from ..options import Group
 from .endurance import study_endurance
 from .engine import study_engine
+from .models import study_models
 from .noise import study_noise
 from .onnx import study_onnx
 from .strategies import study_strategies
@@ -20,5 +21,5 @@ def study() -> None:
     """
 
 
-for command in (study_engine, study_strategies, study_noise, study_endurance, study_onnx):
+for command in (study_engine, study_strategies, study_noise, study_endurance, study_models, study_onnx):
     study.add_command(command)
