@@ -95,8 +95,8 @@ def find_convolution(func: Any) -> Convolution | None:
     for i, j in (windows, windows[::-1]):
         wanted = (n, p + variables[i], q + variables[j])
         if all(same(index, value) for index, value in zip(data, wanted, strict=False)):
-            extents = (nest.extents[r] for r in nest.rows)
-            return Convolution(nest, *extents, ci=nest.channels, co=nest.columns, vertical=i)
+            images, lines, pixels = (nest.extents[r] for r in nest.rows)
+            return Convolution(nest, images, lines, pixels, nest.channels, nest.columns, vertical=i)
     return None
 
 
