@@ -57,14 +57,24 @@ class Rewriter(relax.PyExprMutator):
 
     def constant(self, expr: Any) -> bool:
         """Tell whether an expression depends on constants alone."""
-        value = self._value(expr)
-        if isinstance(value, relax.Call) and op_name(value):
-            return all(self.constant(arg) for arg in value.args)
-        if isinstance(value, relax.TupleGetItem):
-            return self.constant(value.tuple_value)
-        if isinstance(value, relax.Tuple):
-            return all(self.constant(field) for field in value.fields)
-        return value is not None and is_constant(value)
+        # A loop: deep models have more operators one after the other than Python's stack has room for.
+        pending, seen = [expr], set()
+        while pending:
+            part = pending.pop()
+            if isinstance(part, relax.Var):
+                if part in seen:
+                    continue
+                seen.add(part)
+            value = self._value(part)
+            if isinstance(value, relax.Call) and op_name(value):
+                pending.extend(value.args)
+            elif isinstance(value, relax.TupleGetItem):
+                pending.append(value.tuple_value)
+            elif isinstance(value, relax.Tuple):
+                pending.extend(value.fields)
+            elif value is None or not is_constant(value):
+                return False
+        return True
 
     def _value(self, expr: Any) -> Any:
         """Return what a variable is bound to; a variable may be another name of one."""

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 import tunesmith as ts
 from tunesmith.integrate.lowering.functions import prim_func_calls, prim_funcs
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
+from tvm import relax
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +46,15 @@ def test_weights_are_marked_and_residuals_are_not(prepared: Any) -> None:
 
 def test_the_prepared_module_is_made_once(net: Any, prepared: Any) -> None:
     assert net.prepared(ts.host_target()) is prepared
+
+
+def test_a_model_may_be_deeper_than_the_stack_of_python() -> None:
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((2, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = x
+            for _ in range(sys.getrecursionlimit() // 2):
+                y = builder.emit(relax.op.multiply(builder.emit(relax.op.nn.relu(y)), y))
+            result = builder.emit_output(y)
+        builder.emit_func_output(result)
+    ts.load_model(builder.get()).prepared(ts.host_target())
