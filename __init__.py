@@ -47,6 +47,8 @@ _PUBLIC: dict[str, str] = {
     "load_model": "integrate.model",
     "extract_workloads": "integrate.extraction",
     "summarize": "integrate.summary",
+    "tune_model": "integrate.tuning.tuner",
+    "plan_model": "integrate.tuning.tuner",
     "compile_model": "integrate.packaging.build",
     "load_package": "integrate.running.package",
     "compile_operator": "integrate.packaging.build",

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..machine.process import require_sound_tvm
 from ..tuning.processes.worker import WorkerGroup, start_workers
-from .arguments import (
-    is_model,
-    model_at,
-    remote_named,
-    require_only,
-    runnable_target,
-    several_workloads,
-)
+from .arguments import is_model, remote_named, require_only, runnable_target, several_workloads
 from .options import (
     TvmCommand,
     common_options,
@@ -30,18 +22,22 @@ from .options import (
     target_option,
 )
 from .output import print_notice
-from .tasks import chosen_tasks
-from .tune_options import TIMING, budget_options, display_options, search_options, timing_options
-from .tune_tables import print_plan, print_results, print_tasks, warn
+from .tune_model import NOT_PLANNED, list_tasks, plan_functions, tune_functions
+from .tune_options import (
+    TIMING,
+    budget_options,
+    display_options,
+    model_options,
+    search_options,
+    timing_options,
+)
+from .tune_tables import print_plan, print_results, warn
 
 if TYPE_CHECKING:
-    from ..integrate.extraction import ModelWorkload
-    from ..kernels.operator import Workload
     from ..tuning.measuring.measurement import Timing
-    from ..tuning.reporting.events import TuneResult
+    from ..tuning.reporting.events import Progress, TuneResult
 
-Find = Callable[[], tuple[list["Workload"], list[float] | None]]
-"""Finds what is to be tuned, and how often a model calls each."""
+_LIST = "list"
 
 
 class TuneCommand(TvmCommand):
@@ -49,7 +45,7 @@ class TuneCommand(TvmCommand):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Start the workers, unless nothing will be measured here, and run the command."""
-        if not (ctx.params["dry_run"] or ctx.params["rpc_tracker"] or ctx.params["tasks"] == "list"):
+        if not (ctx.params["dry_run"] or ctx.params["rpc_tracker"] or ctx.params["tasks"] == _LIST):
             require_sound_tvm()
             ctx.obj = ctx.with_resource(start_workers())
         return super().invoke(ctx)
@@ -60,17 +56,15 @@ class TuneCommand(TvmCommand):
     examples=[
         "tune matmul --shape m=1024,n=1024,k=1024 --trials 64",
         "tune matmul --shape m=1024,n=1024,k=1024 --dry-run",
-        "tune model.onnx --tasks 0,1 --time-budget 10m --roofline 95%",
+        "tune model.onnx --tasks list",
+        "tune model.onnx --time-budget 10m",
+        "tune model.onnx --functions 'conv2d*' --min-flops 1e6 --trials 200",
     ],
 )
 @click.argument("subject", metavar="OP|MODEL")
 @shapes_option
 @dtype_option
-@click.option(
-    "--tasks",
-    metavar="EXPR",
-    help="Functions of a model: list prints them; all, 0, 0,2, 3-5, -3, 4- choose.  [default: all]",
-)
+@model_options
 @input_shapes_option
 @database_option
 @search_options
@@ -88,6 +82,9 @@ def tune(
     shapes: Sequence[str],
     dtype: str | None,
     tasks: str | None,
+    functions: str | None,
+    min_flops: float | None,
+    confirm: bool,
     input_shapes: str | None,
     database_path: str,
     target: str,
@@ -104,49 +101,79 @@ def tune(
 
     Every trial is in the database as soon as it ends: the same command again goes on where the last one
     stopped, and Ctrl-C ends it with the best so far. Several --shape, or a model's functions, share the
-    trials. Exit status 1 if no candidate ran and was right.
+    trials: they go where most time is expected to be saved. At the end a model is run both ways. Exit status
+    1 if no candidate ran and was right, or if the tuned model computes something else.
     """
     remote = remote_named(rpc_tracker, rpc_key)
     # Of a remote machine only its servers know what it is.
-    compile_for = runnable_target(target) if remote is None else target
-    options |= {"timing": _timing(options), "target": compile_for, "remote": remote}
-    find = partial(_workloads, subject, shapes, dtype, tasks, input_shapes, compile_for)
-    if tasks == "list":
-        print_tasks(_functions(subject, shapes, dtype, input_shapes, compile_for), as_json)
-        return 0
+    options["target"] = compile_for = runnable_target(target) if remote is None else target
     _let_through(verbose)
-    if dry_run:
-        _dry_run(find, database_path, options, as_json)
+    only = {"tasks": tasks, "functions": functions, "min_flops": min_flops}
+    only = {name: value for name, value in only.items() if value is not None}
+    if is_model(subject):
+        require_only("a model", shape=shapes, dtype=dtype)
+    else:
+        require_only("an operator", **only, no_confirm=not confirm, input_shapes=input_shapes)
+    if tasks == _LIST:
+        list_tasks(subject, input_shapes, only, database_path, compile_for, as_json)
         return 0
-    options |= {"transfer": transfer, "workers": workers}
-    results = _search(find, database_path, progress, options)
+    options |= {"timing": _timing(options), "remote": remote}
+    if dry_run and is_model(subject):
+        plan_functions(subject, input_shapes, only, database_path, options, as_json)
+    elif dry_run:
+        _plan(subject, shapes, dtype, database_path, options, as_json)
+    if dry_run:
+        return 0
+    options |= {"transfer": transfer, "workers": workers, "progress": _progress(progress)}
+    if is_model(subject):
+        options["confirm"] = confirm
+        return tune_functions(subject, input_shapes, only, database_path, options, as_json)
+    results = _search(subject, shapes, dtype, database_path, options)
     print_results(results, as_json)
     if any(result.stopped_by == "interrupted" for result in results):
         print_notice("interrupted: what was measured is in the database; the same command goes on")
     return 0 if all(result.best for result in results) else 1
 
 
-def _search(find: Find, database_path: str, progress: str, options: dict[str, Any]) -> list[TuneResult]:
-    """Open the database before anything is read or measured; warn; search."""
+def _search(
+    subject: str,
+    shapes: Sequence[str],
+    dtype: str | None,
+    database_path: str,
+    options: dict[str, Any],
+) -> list[TuneResult]:
+    """Open the database before anything is measured; warn; search."""
     from ..tuning.planning.plan import plan
     from ..tuning.records.database import Database
-    from ..tuning.reporting.progress import progress_named
     from ..tuning.tuner import tune as search
 
     with Database(database_path) as database:
         database.require_writable()
-        workloads, weights = find()
-        options |= {"weights": weights, "database": database}
-        planned = {name: value for name, value in options.items() if name not in ("transfer", "workers")}
+        workloads = several_workloads(subject, shapes, dtype)
+        options["database"] = database
+        planned = {name: value for name, value in options.items() if name not in NOT_PLANNED}
         warn(plan(workloads, estimate=False, **planned))
-        return search(workloads, progress=progress_named(progress), **options)
+        return search(workloads, **options)
 
 
-def _dry_run(find: Find, database_path: str, options: dict[str, Any], as_json: bool) -> None:
+def _plan(
+    subject: str,
+    shapes: Sequence[str],
+    dtype: str | None,
+    database_path: str,
+    options: dict[str, Any],
+    as_json: bool,
+) -> None:
     from ..tuning.planning.plan import plan
 
-    workloads, weights = find()
-    print_plan(plan(workloads, weights=weights, database=database_path, **options), as_json)
+    workloads = several_workloads(subject, shapes, dtype)
+    print_plan(plan(workloads, database=database_path, **options), as_json)
+
+
+def _progress(name: str) -> Progress:
+    from ..tuning.reporting.progress import progress_named
+
+    return progress_named(name)
 
 
 def _let_through(verbose: bool) -> None:
@@ -163,36 +190,3 @@ def _timing(options: dict[str, Any]) -> Timing:
 
     given = {name: options.pop(name) for name in TIMING}
     return Timing(budget_s=given.pop("trial_budget_ms") / 1000, **given)
-
-
-def _workloads(
-    subject: str,
-    shapes: Sequence[str],
-    dtype: str | None,
-    tasks: str | None,
-    input_shapes: str | None,
-    target: Any,
-) -> tuple[list[Workload], list[float] | None]:
-    """Return what is to be tuned, and for a model how often it calls each."""
-    if not is_model(subject):
-        require_only("an operator", tasks=tasks, input_shapes=input_shapes)
-        return several_workloads(subject, shapes, dtype), None
-    found = _functions(subject, shapes, dtype, input_shapes, target)
-    chosen = [found[i] for i in chosen_tasks(tasks or "all", len(found))]
-    return [task.workload for task in chosen], [float(task.calls) for task in chosen]
-
-
-def _functions(
-    subject: str, shapes: Sequence[str], dtype: str | None, input_shapes: str | None, target: Any
-) -> list[ModelWorkload]:
-    """Return the functions of a model that are worth tuning."""
-    from ..integrate.extraction import extract_workloads
-    from ..machine.errors import InputError
-
-    if not is_model(subject):
-        raise InputError(f"--tasks is for models: {subject!r} is no ONNX file")
-    require_only("a model", shape=shapes, dtype=dtype)
-    found = extract_workloads(model_at(subject, input_shapes), target)
-    if not found:
-        raise InputError(f"{subject} has no function that can be tuned")
-    return found

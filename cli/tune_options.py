@@ -29,12 +29,45 @@ class Share(click.ParamType[float]):
             self.fail(f"{value!r} is no share such as 0.95 or 95%", param, ctx)
 
 
+def model_options(command: F) -> F:
+    """Add which functions of a model are tuned, and whether the whole is confirmed."""
+    return _all(
+        command,
+        click.option(
+            "--tasks",
+            metavar="EXPR",
+            help="Functions of a model: list prints them; all, 0, 0,2, 3-5, -3, 4- choose.  [default: all]",
+        ),
+        click.option(
+            "--functions",
+            metavar="NAMES",
+            help="Only functions of a model with such names: 'conv2d*,matmul*'.",
+        ),
+        click.option(
+            "--min-flops",
+            type=float,
+            metavar="N",
+            help="Only functions of a model with so many operations a call: 1e6.",
+        ),
+        click.option(
+            "--no-confirm",
+            "confirm",
+            flag_value=False,
+            default=True,
+            help="Do not run the whole model both ways at the end.",
+        ),
+    )
+
+
 def search_options(command: F) -> F:
     """Add what is searched and how."""
     return _all(
         command,
         click.option(
-            "--space", metavar="NAME", help="A schedule's name, or sketch.  [default: the default schedule]"
+            "--space",
+            metavar="NAME",
+            help="A schedule's name, sketch, or all: every schedule that applies.  "
+            "[default: the default schedule; of a model: all]",
         ),
         click.option(
             "--strategy",

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from .output import Column, milliseconds, percent, print_notice, print_rows, rate, seconds, times
 
 if TYPE_CHECKING:
-    from ..integrate.extraction import ModelWorkload
+    from ..integrate.running.comparison import Comparison
+    from ..integrate.tuning.listing import TaskStanding
+    from ..integrate.tuning.tuner import ModelTuning
     from ..kernels.operator import Workload
     from ..tuning.planning.plan import TuningPlan, WorkloadPlan
     from ..tuning.reporting.events import TuneResult
@@ -18,7 +20,13 @@ _TASK_COLUMNS = [
     Column("function", "function"),
     Column("calls", "calls"),
     Column("flops", "MFLOP a call", lambda flops: f"{flops / 1e6:.3g}"),
-    Column("share", "share", percent),
+    Column("share", "share of them", percent),
+    Column("seconds", "ms in all", milliseconds),
+    Column("timing", "which is"),
+    Column("time_share", "share of it", percent),
+    Column("trials", "trials"),
+    Column("record", "record"),
+    Column("space", "space"),
 ]
 
 _RESULT_COLUMNS = [
@@ -29,11 +37,19 @@ _RESULT_COLUMNS = [
     Column("roofline_fraction", "roofline", percent),
     Column("default_s", "default ms", milliseconds),
     Column("speedup", "vs default", times),
+    Column("space", "space"),
     Column("trials", "trials"),
     Column("stopped_by", "stopped by"),
     Column("record", "record"),
 ]
 
+
+_MODEL_COLUMNS = [
+    Column("task", "task"),
+    Column("operator", "function"),
+    Column("calls", "calls"),
+    *(column for column in _RESULT_COLUMNS if column.key not in ("operator", "shape")),
+]
 
 _PLAN_COLUMNS = [
     Column("operator", "operator"),
@@ -47,20 +63,28 @@ _PLAN_COLUMNS = [
 ]
 
 
-def print_tasks(found: Sequence[ModelWorkload], as_json: bool) -> None:
-    """Print the functions of a model."""
-    rows = [
-        {
-            "task": number,
-            "function": task.workload.name,
-            "calls": task.calls,
-            "flops": task.workload.flops,
-            "share": task.share,
-            "workload_hash": task.workload.hash,
-        }
-        for number, task in enumerate(found)
-    ]
-    print_rows(rows, _TASK_COLUMNS, as_json)
+def print_tasks(standings: Sequence[TaskStanding], as_json: bool) -> None:
+    """Print the functions of a model and what is known of them."""
+    print_rows([_task_row(each) for each in standings], _TASK_COLUMNS, as_json)
+
+
+def _task_row(standing: TaskStanding) -> dict[str, Any]:
+    found, record = standing.found, standing.record
+    return {
+        "task": found.task,
+        "function": found.workload.name,
+        "functions": found.functions,
+        "calls": found.calls,
+        "flops": found.workload.flops,
+        "share": found.share,
+        "seconds": standing.seconds,
+        "timing": standing.timing,
+        "time_share": standing.time_share,
+        "trials": standing.trials,
+        "record": record.id if record else None,
+        "space": record.space if record else None,
+        "workload_hash": found.workload.hash,
+    }
 
 
 def warn(planned: TuningPlan) -> None:
@@ -115,6 +139,53 @@ def _plan_row(each: WorkloadPlan) -> dict[str, Any]:
 def print_results(results: Sequence[TuneResult], as_json: bool) -> None:
     """Print what was found for each workload."""
     print_rows([_row(result) for result in results], _RESULT_COLUMNS, as_json)
+
+
+def print_model_results(found: ModelTuning, name: str, as_json: bool) -> None:
+    """Print what was found for each function of a model, and what the whole gains by it."""
+    tasks = zip(found.tasks, found.results, strict=True)
+    rows = [{"task": task.task, "calls": task.calls, **_row(result)} for task, result in tasks]
+    print_rows(rows, _MODEL_COLUMNS, as_json)
+    if as_json:
+        print_rows([_model_row(found, name)], [], as_json)
+        return
+    print_notice(_estimate(found))
+    if found.comparison is not None:
+        print_notice(_confirmed(name, found.comparison))
+
+
+def _estimate(found: ModelTuning) -> str:
+    if not found.default_s:
+        return "no default schedule was right: there is nothing to compare with"
+    before, after = milliseconds(found.default_s), milliseconds(found.best_s)
+    ratio = times(found.default_s / found.best_s)
+    return f"these functions: {before} ms -> {after} ms an inference ({ratio}, each measured alone)"
+
+
+def _confirmed(name: str, comparison: Comparison) -> str:
+    before, after = comparison.before.median_s, comparison.after.median_s
+    low, high = comparison.interval
+    told = f"{times(comparison.speedup)}, {low:.2f} to {high:.2f} with 95 % confidence"
+    wrong = [f"{check.output} DIFFERENT: {check.message}" for check in comparison.outputs if not check.ok]
+    line = f"{name}: {milliseconds(before)} ms -> {milliseconds(after)} ms ({told}; confirmed, outputs "
+    return line + ("equal)" if not wrong else f"not equal: {'; '.join(wrong)})")
+
+
+def _model_row(found: ModelTuning, name: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": name, "default_s": found.default_s, "best_s": found.best_s}
+    comparison = found.comparison
+    if comparison is None:
+        return {**row, "confirmed": None}
+    low, high = comparison.interval
+    confirmed = {
+        "before_s": comparison.before.median_s,
+        "after_s": comparison.after.median_s,
+        "speedup": comparison.speedup,
+        "speedup_low": low,
+        "speedup_high": high,
+        "ok": comparison.ok,
+    }
+    return {**row, "confirmed": confirmed}
 
 
 def _row(result: TuneResult) -> dict[str, Any]:

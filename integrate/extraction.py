@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..kernels.operator import Workload
@@ -31,12 +31,15 @@ class ModelWorkload:
         How often one inference calls it.
     share : float
         Its part of the model's operations, 0 to 1.
+    task : int
+        Its number, by which `tune_model` and ``--tasks`` choose it.
     """
 
     workload: Workload
     functions: tuple[str, ...]
     calls: int
     share: float
+    task: int = 0
 
 
 def extract_workloads(model: Model | Any, target: Any = "host") -> list[ModelWorkload]:
@@ -67,7 +70,8 @@ def extract_workloads(model: Model | Any, target: Any = "host") -> list[ModelWor
         ModelWorkload(w, tuple(groups[key]), times[key], w.flops * times[key] / total)
         for key, w in workloads.items()
     ]
-    return sorted(found, key=lambda w: (-w.share, w.workload.name))
+    found.sort(key=lambda w: (-w.share, w.workload.name))
+    return [replace(each, task=number) for number, each in enumerate(found)]
 
 
 def take(model: Model, name: str, target: Any = "host") -> Workload:

@@ -80,7 +80,8 @@ def searches_for(workload: Workload, target: Any, space: str | ScheduleRule | No
     rules = schedules.rules_for(workload.func, target)
     last = list(schedules.schedule_rules().values())[-1]
     chosen = [rule for rule in rules if rule is not last] or rules
-    return [search_for(workload, target, rule) for rule in chosen or [None]]
+    # Without a rule, this says so.
+    return [search_for(workload, target, rule) for rule in chosen] or [search_for(workload, target, None)]
 
 
 def search_for(workload: Workload, target: Any, space: str | ScheduleRule | None) -> Search:

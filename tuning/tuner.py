@@ -186,5 +186,5 @@ def tune(  # type: ignore[misc]  # the options above are these: repeating them w
             own = [replace(options, strategy=name, number=number) for name in chosen]
             made = zip(spaces, own, count(), strict=False)
             groups.append([Session(each, search, records, bench, o, nth > 0) for search, o, nth in made])
-        results = tune_together(groups, weights or [1.0] * len(groups), budget, deadline, least_share)
+        results = tune_together(groups, weights, budget, deadline, least_share)
     return results[0] if one else results

@@ -10,6 +10,10 @@ import tunesmith as ts
 from tunesmith.cli.options import Duration
 from tunesmith.cli.tune import tune
 from tunesmith.cli.tune_options import TIMING, Share
+from tunesmith.integrate.running.comparison import Comparison
+from tunesmith.integrate.running.contenders import Contender
+from tunesmith.integrate.running.outputs import OutputCheck
+from tunesmith.integrate.tuning.tuner import ModelTuning
 from tunesmith.tuning.reporting.progress import PROGRESS, ProgressBar
 from tunesmith.tuning.strategies.sketch_context import WARNINGS
 from tunesmith.tuning.tuner import TRIALS
@@ -49,8 +53,38 @@ def test_nothing_right_ends_with_status_1(run, user_file):
 def test_tasks_of_a_model_are_listed_and_chosen(run, onnx_file):
     rows = run("tune", onnx_file, "--tasks", "list", "--json").rows
     assert [row["task"] for row in rows] == [0, 1] and sum(row["share"] for row in rows) == pytest.approx(1)
-    outcome = run("tune", onnx_file, "--tasks", "1", *QUICK, "--json")
-    assert [row["operator"] for row in outcome.rows] == [rows[1]["function"]]
+    assert [(row["timing"], row["record"], row["trials"]) for row in rows] == [("predicted", None, 0)] * 2
+    outcome = run("tune", onnx_file, "--tasks", "1", *QUICK, "--no-confirm", "--json")
+    function, model = outcome.rows
+    assert (function["task"], function["operator"]) == (1, rows[1]["function"]) and function["trials"] == 2
+    assert model["model"] == "two" and model["confirmed"] is None
+    assert model["default_s"] == function["calls"] * function["default_s"] >= model["best_s"] > 0
+    listed = run("tune", onnx_file, "--tasks", "list", "--functions", "*matmul1*", "--json").rows
+    assert [(row["task"], row["timing"], row["trials"]) for row in listed] == [(1, "measured", 2)]
+    again = run("tune", onnx_file, "--tasks", "1", *QUICK, "--no-confirm")
+    assert again.status == 0 and "nothing new was measured" in again.stderr
+    assert "these functions: " in again.stderr and "each measured alone" in again.stderr
+
+
+def comparison(outputs_equal):
+    sides = [Contender("two", (seconds, seconds), 0.1, 1) for seconds in (0.012, 0.010)]
+    return Comparison((OutputCheck("output_0", outputs_equal, 1e-7, "off by 1"),), *sides)
+
+
+@pytest.mark.parametrize(("equal", "status"), [(True, 0), (False, 1)])
+def test_the_gain_on_the_whole_model_is_told(run, onnx_file, monkeypatch, equal, status):
+    def tuned(model, **options):
+        assert options["min_flops"] == 10.0 and options["confirm"] and "space" not in options
+        return ModelTuning((), (), comparison(equal))
+
+    monkeypatch.setattr("tunesmith.integrate.tuning.tuner.tune_model", tuned)
+    outcome = run("tune", onnx_file, "--min-flops", "10")
+    assert outcome.status == status
+    assert "two: 12.00 ms -> 10.00 ms (1.20x, 1.20 to 1.20 with 95 % confidence; confirmed" in outcome.stderr
+    assert ("outputs equal" in outcome.stderr) == equal
+    assert ("output_0 DIFFERENT: off by 1" in outcome.stderr) != equal
+    row = run("tune", onnx_file, "--min-flops", "10", "--json").rows[-1]
+    assert row["confirmed"]["ok"] == equal and row["confirmed"]["speedup"] == pytest.approx(1.2)
 
 
 def test_a_dry_run_prints_the_plan_and_leaves_nothing(run):
@@ -107,7 +141,7 @@ def test_what_is_asked_for_reaches_the_search(run, monkeypatch):
     assert outcome.status == 0, outcome.stderr
     assert asked["timing"] == ts.Timing(3, 4, 0.0, 0.05, 0.01, True, 2.0)
     assert (asked["roofline"], asked["transfer"], asked["give_up_factor"]) == (0.95, False, 3.0)
-    assert (asked["timeout"], asked["weights"]) == (60.0, None)
+    assert asked["timeout"] == 60.0
     assert isinstance(asked["progress"], ProgressBar)
 
 
@@ -127,7 +161,7 @@ def test_what_tvm_says_is_let_through_where_it_is_asked_for(run, monkeypatch, wo
 def test_calls_in_a_model_are_its_weights(run, onnx_file, monkeypatch):
     weights = []
     monkeypatch.setattr(
-        "tunesmith.tuning.tuner.tune", lambda w, **options: weights.append(options["weights"]) or []
+        "tunesmith.integrate.tuning.tuner.tune", lambda w, **options: weights.append(options["weights"]) or []
     )
     run("tune", onnx_file)
     rows = run("tune", onnx_file, "--tasks", "list", "--json").rows
@@ -193,7 +227,10 @@ def test_an_interrupt_keeps_the_best_so_far(tmp_path):
         (["matmul", "--shape", SHAPE, "--time-budget", "10x"], "'10x' is no time above 0"),
         (["matmul", "--shape", SHAPE, "--time-budget", "0s"], "'0s' is no time above 0"),
         (["matmul", "--shape", SHAPE, "--tasks", "0"], "--tasks is not for an operator"),
-        (["matmul", "--tasks", "list"], "--tasks is for models: 'matmul' is no ONNX file"),
+        (["matmul", "--tasks", "list"], "--tasks is not for an operator"),
+        (["matmul", "--functions", "conv2d*"], "--functions is not for an operator"),
+        (["matmul", "--min-flops", "1e6"], "--min-flops is not for an operator"),
+        (["matmul", "--no-confirm"], "--no-confirm is not for an operator"),
         (["matmul", "--shape", SHAPE, "--db", "none/x.db"], "the folder none does not exist"),
         (["matmul", "--shape", SHAPE, "--target", "raspberry-pi/4b-aarch64"], "cannot run on this machine"),
         (["none.onnx"], "no such model file: none.onnx"),
@@ -201,6 +238,30 @@ def test_an_interrupt_keeps_the_best_so_far(tmp_path):
 )
 def test_bad_input_is_one_line(refused, words, message):
     assert message in refused("tune", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tasks", "9"], "tasks must lie within 0-1: '9'"),
+        (["--tasks", "foo"], "tasks takes list, all, or numbers"),
+        (["--tasks", "list", "--functions", "nothing*"], "fits functions=nothing*"),
+        (["--functions", "nothing*", "--dry-run"], "fits functions=nothing*"),
+        (["--min-flops", "-1"], "min_flops=-1"),
+        (["--min-flops", "many"], "'many' is not a valid float"),
+        (["--trials", "0"], "trials must be at least 1: trials=0"),
+        (["--space", "conv2d"], "the space 'conv2d' does not apply to"),
+        (["--shape", "m=1"], "--shape is not for a model"),
+        (["--dtype", "float16"], "--dtype is not for a model"),
+    ],
+)
+def test_bad_input_for_a_model_is_one_line(refused, onnx_file, words, message):
+    assert message in refused("tune", onnx_file, *words)
+
+
+def test_a_model_of_copies_has_nothing_to_tune(refused, write_model):
+    message = "the model has no function that can be tuned"
+    assert message in refused("tune", write_model("Transpose", [3, 4]), "--tasks", "list")
 
 
 def test_a_file_that_is_no_database_is_left_as_it_is(refused):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import tunesmith as ts
 from tunesmith.tuning.records.record import Record, Status
+from tunesmith.tuning.reporting.events import GainSoFar
 from tunesmith.tuning.reporting.pace import Pace
 from tunesmith.tuning.reporting.progress import (
     PROGRESS,
@@ -227,3 +228,15 @@ def test_durations_have_the_unit_that_suits_them(seconds, text):
 @pytest.mark.parametrize(("seconds", "text"), [(5.9, "0:05"), (750, "12:30"), (3723, "1:02:03")])
 def test_longer_times_are_written_as_on_a_clock(seconds, text):
     assert clock(seconds) == text
+
+
+def test_what_all_workloads_come_to_is_told():
+    lines, bar = io.StringIO(), Terminal()
+    show, live = ProgressLines(lines), ProgressBar(bar)
+    for each in (show, live):
+        for event in (started(workloads=2), GainSoFar(0.012, 0.010), ended(1)):
+            each(event)
+    assert "all calls 12 ms -> 10 ms (1.20x, estimated)" in lines.getvalue().splitlines()
+    assert "all calls 12 ms -> 10 ms (1.20x, estimated)" in bar.getvalue()
+    # It takes no heading away.
+    assert lines.getvalue().count("GFLOP/s") == 1

@@ -103,7 +103,21 @@ class TuneResult:
     seconds: dict[str, float]
 
 
-Event = Started | TrialEnded | TuneResult
+@dataclass(frozen=True)
+class GainSoFar:
+    """What all workloads of a call come to, each with its weight, by the times that its trials had.
+
+    Parameters
+    ----------
+    default_s, best_s : float
+        Seconds with the default schedules, and with the best so far.
+    """
+
+    default_s: float
+    best_s: float
+
+
+Event = Started | TrialEnded | GainSoFar | TuneResult
 Progress = Callable[[Event], None]
 
 

@@ -10,13 +10,14 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from ...machine.errors import unknown_name
-from .events import Event, Progress, Started, TrialEnded, TuneResult, quiet
+from .events import Event, GainSoFar, Progress, Started, TrialEnded, TuneResult, quiet
 from .wording import (
     HEADING,
     MESSAGE_WIDTH,
     Failures,
     clock,
     duration,
+    gain_line,
     started_lines,
     summary_lines,
     trial_line,
@@ -117,9 +118,12 @@ class ProgressLines:
         """Write the lines of one event."""
         if isinstance(event, TrialEnded):
             lines = self._trial(event)
+        elif isinstance(event, GainSoFar):
+            lines = [gain_line(event)]
         else:
             lines = self._workloads.announced(event)
-        self._heading_due = not isinstance(event, TrialEnded)
+        if not isinstance(event, GainSoFar):
+            self._heading_due = not isinstance(event, TrialEnded)
         print("\n".join(lines), file=self._stream, flush=True)
 
     def _trial(self, event: TrialEnded) -> list[str]:
@@ -143,6 +147,7 @@ class ProgressBar:
         self._stream = stream or sys.stderr
         self._workloads = _Workloads()
         self._bar: tqdm[Any] | None = None
+        self._gain = ""
 
     def __call__(self, event: Event) -> None:
         """Move the bar, and write above it what stays."""
@@ -150,6 +155,8 @@ class ProgressBar:
             self._write(self._workloads.announced(event))
         elif isinstance(event, TrialEnded):
             self._trial(event)
+        elif isinstance(event, GainSoFar):
+            self._gain = f", {gain_line(event)}"
         else:
             self._close()
             self._write(self._workloads.announced(event))
@@ -168,7 +175,8 @@ class ProgressBar:
             f"{self._workloads.place(record.workload_hash)}{record.operator}", refresh=False
         )
         bar.set_postfix_str(
-            f"best {duration(event.best_s)}{failed}, {clock(event.elapsed_s)}, ETA {clock(event.eta_s)}",
+            f"best {duration(event.best_s)}{failed}{self._gain}, {clock(event.elapsed_s)}, "
+            f"ETA {clock(event.eta_s)}",
             refresh=False,
         )
         bar.refresh()

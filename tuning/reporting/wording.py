@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from ..records.record import Record, Status
-from .events import Started, TrialEnded, TuneResult
+from .events import GainSoFar, Started, TrialEnded, TuneResult
 
 MESSAGE_WIDTH = 100
 """Characters of a trial's message that are shown."""
@@ -102,6 +102,12 @@ class Failures:
         share = f"{often} of them: " if often < total else ""
         message = self._examples[alike][:MESSAGE_WIDTH] or "no message"
         return f"{total} {status} ({share}{message}): {HINTS[status]}"
+
+
+def gain_line(event: GainSoFar) -> str:
+    """Write what all workloads came to and what they come to now."""
+    ratio = event.default_s / event.best_s
+    return f"all calls {duration(event.default_s)} -> {duration(event.best_s)} ({ratio:.2f}x, estimated)"
 
 
 def summary_lines(result: TuneResult, failures: Failures) -> list[str]:
