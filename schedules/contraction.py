@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
 from math import ceil, prod
 from typing import Any
@@ -142,6 +143,7 @@ class Contraction:
         return prod(self.extents[position] for position in self.reductions)
 
 
+@lru_cache(maxsize=16)  # each rule asks, and then its rewriting
 def find_contraction(func: Any) -> Contraction | None:
     """Find the one sum of products in an unscheduled PrimFunc.
 

@@ -35,6 +35,8 @@ class Rewriter(relax.PyExprMutator):
         super().__init__(mod)
         self._rules = rules
         self._uses: Counter[Any] = Counter()
+        # What is known of variables: a deep model asks for the same ones again and again.
+        self._constant: dict[Any, bool] = {}
 
     def rewrite(self, function: Any) -> Any:
         """Return the function rewritten."""
@@ -58,23 +60,30 @@ class Rewriter(relax.PyExprMutator):
     def constant(self, expr: Any) -> bool:
         """Tell whether an expression depends on constants alone."""
         # A loop: deep models have more operators one after the other than Python's stack has room for.
-        pending, seen = [expr], set()
-        while pending:
+        pending, seen, found = [expr], set(), True
+        while pending and found:
             part = pending.pop()
             if isinstance(part, relax.Var):
-                if part in seen:
+                if part in seen or self._constant.get(part):
                     continue
                 seen.add(part)
-            value = self._value(part)
-            if isinstance(value, relax.Call) and op_name(value):
-                pending.extend(value.args)
-            elif isinstance(value, relax.TupleGetItem):
-                pending.append(value.tuple_value)
-            elif isinstance(value, relax.Tuple):
-                pending.extend(value.fields)
-            elif value is None or not is_constant(value):
-                return False
-        return True
+            parts = None if self._constant.get(part) is False else self._parts(part)
+            found = parts is not None
+            pending.extend(parts or ())
+        # What an expression depends on is constant if it is; if it is not, only that much is known.
+        self._constant.update(dict.fromkeys(seen if found else seen & {expr}, found))
+        return found
+
+    def _parts(self, expr: Any) -> list[Any] | None:
+        """Return what an expression is computed from, nothing for a constant; None where it is an input."""
+        value = self._value(expr)
+        if isinstance(value, relax.Call) and op_name(value):
+            return list(value.args)
+        if isinstance(value, relax.TupleGetItem):
+            return [value.tuple_value]
+        if isinstance(value, relax.Tuple):
+            return list(value.fields)
+        return [] if value is not None and is_constant(value) else None
 
     def _value(self, expr: Any) -> Any:
         """Return what a variable is bound to; a variable may be another name of one."""
