@@ -99,9 +99,14 @@ def print_plan(planned: TuningPlan, as_json: bool) -> None:
 
     rows = [_plan_row(each) for each in planned.workloads]
     print_rows(rows, _PLAN_COLUMNS, as_json)
-    for each, row in zip(planned.workloads, rows, strict=True):
-        if row["calls"]:
-            print_notice(f"{each.workload.label}: calls of {milliseconds(row['call_s'])} ms: {row['calls']}")
+    calls = [
+        f"{each.workload.label}: calls of {milliseconds(row['call_s'])} ms: {row['calls']}"
+        for each, row in zip(planned.workloads, rows, strict=True)
+        if row["calls"]
+    ]
+    # Several spaces of one workload have them in common.
+    for line in dict.fromkeys(calls):
+        print_notice(line)
     for basis in dict.fromkeys(row["basis"] for row in rows):
         print_notice(f"seconds a trial: {basis}")
     time = "" if planned.seconds is None else f", about {clock(planned.seconds)} minutes"

@@ -29,6 +29,8 @@ _FAIR_EVERY = 4
 _BEHIND_POWER = 4
 # A space gets a first share, and fair turns, where its best has at least this part of the speed of another.
 _RIVAL = 0.6
+# Of the least share of the time: who takes less than so many of it waits for turns instead of a first share.
+_FIRST_SHARE = 4
 # Another algorithm may need fewer operations than the roofline counts: some part of the time is always left.
 _LEAST_LEFT = 0.05
 
@@ -114,11 +116,17 @@ def worth_trials(standings: Sequence[Standing], least_share: float) -> list[int]
     return defaults or [i for i in untried if i not in few] or [i for i in going if i not in few]
 
 
-def first_shares(standings: Sequence[Standing], worth: Sequence[int], served: Collection[int]) -> list[int]:
-    """Return those of some positions whose default is due, else those that had no first share yet."""
+def first_shares(
+    standings: Sequence[Standing], worth: Sequence[int], served: Collection[int], least_share: float = 0.0
+) -> list[int]:
+    """Return those of some positions whose default is due, else those that had no first share yet.
+
+    Where small parts of the time are to cost little, those that take little more have none.
+    """
     defaults = [i for i in worth if not standings[i].best_after]
+    passed = {*served, *negligible(standings, _FIRST_SHARE * least_share)}
     return defaults or [
-        i for i in worth if i not in served and standings[i].trials < TURN and standings[i].rivals
+        i for i in worth if i not in passed and standings[i].trials < TURN and standings[i].rivals
     ]
 
 

@@ -71,7 +71,7 @@ def take_turns(
             worth = [i for i in worth if not (standings[i].alternative or standings[i].best_after)]
         if left <= 0 or not worth:
             break
-        first = first_shares(standings, worth, served)
+        first = first_shares(standings, worth, served, least_share)
         if len(sessions) == 1:
             sessions[0].advance(left, deadline)
         elif first:

@@ -53,8 +53,9 @@ def selected(
     ]
     if chosen:
         return chosen
-    asked = {"tasks": None if tasks == ALL else tasks, "functions": functions, "min_flops": f"{min_flops:g}" if min_flops else None}
-    given = ", ".join(f"{name}={value}" for name, value in asked.items() if value is not None)
+    asked = {"tasks": "" if tasks == ALL else tasks, "functions": functions or ""}
+    asked["min_flops"] = f"{min_flops:g}" if min_flops else ""
+    given = ", ".join(f"{name}={value}" for name, value in asked.items() if value)
     raise InputError(f"none of the model's {len(found)} functions fits {given}; see --tasks list")
 
 

@@ -25,6 +25,10 @@ def test_first_every_default_is_measured_then_those_of_other_spaces_then_all_hav
     once = replace(SEEKING, trials=1, best_after=(1.0,))
     assert first_shares([once, NEW, SEEKING], [0, 1, 2], ()) == [1]
     assert first_shares([once, once, SEEKING], [0, 1, 2], {0}) == [1]
+    # Who takes little time has its turns, where that is asked for, but no first share.
+    little = replace(once, weight=0.01)
+    assert first_shares([once, little, SEEKING], [0, 1, 2], (), least_share=0.004) == [0]
+    assert first_shares([once, little, SEEKING], [0, 1, 2], ()) == [0, 1]
 
 
 def test_who_has_ended_gets_nothing():
