@@ -1,5 +1,5 @@
 # Each target makes what it needs, .venv included, and says so.
-.PHONY: demo test check bench
+.PHONY: demo test check bench bench-models
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := test
@@ -39,6 +39,12 @@ bench: .venv/installed-baselines  ## operators against NumPy, PyTorch and ONNX R
 	@for operator in $(OPERATORS); do \
 		.venv/bin/tunesmith bench $$operator --examples $(EXAMPLES) --rounds 7 \
 			--implementations default,numpy,torch,onnxruntime || exit; done
+
+MODELS ?= light_resnet50 light_squeezenet light_vgg19 build/models/mobilenet_v2.onnx build/models/bert.onnx
+bench-models: .venv/installed-baselines  ## whole models against ONNX Runtime
+	@echo "==> bench-models: $(MODELS)"
+	@$(PY) -W ignore examples/models/export.py build/models
+	@.venv/bin/tunesmith study models $(MODELS)
 
 .venv/installed: pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "needs Python 3.10 to 3.13 with venv (Debian, Ubuntu: apt install python3-venv)" >&2; exit 2; }
