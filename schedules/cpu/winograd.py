@@ -17,17 +17,15 @@ memory stays as small as it is, a quarter of what it becomes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import s_tir
 
-from ...machine.facts import Facts, facts
+from ...machine.facts import facts
 from ..analysis import block_names, loops_inside
 from ..contraction import is_constant_argument
 from ..rule import ScheduleRule
-from ..space import Constraint, Knob, Knobs, KnobSpace
+from ..space import Constraint, Knob, KnobSpace
 from ..transforms import PACKING_MARK, finish_tile, inline_blocks, panel_order, relayout_read, vectorize_last
 from ..winograd_form import (
     DATA,
@@ -37,26 +35,15 @@ from ..winograd_form import (
     PRODUCT,
     ROWS,
     TAP,
-    TAPS,
     TILE,
     WEIGHT,
     WEIGHT_ROWS,
-    Convolution,
     find_convolution,
 )
-from .tile_space import ROW_STREAMS
+from .winograd_choice import TILE_ROWS, WinogradChoice
 
-_ROWS = tuple(range(1, 15))
 _LINES = (1, 2, 3, 4, 5, 6, 7, 8, 14, 16, 28)
 _VECTORS = (1, 2, 4)
-# A change of basis takes about this many times as long as its multiply-adds: it is mostly loads and stores,
-# those of a weight to a larger cache. Measured on 2 threads of a Zen 5 with constant weights, medians of 15
-# rounds in turns with `conv2d`: 4x4 tiles are 1.47 times as fast at 14x14x256, 2x2 0.94 times at 7x7x512.
-_CHANGE_COST, _WEIGHT_COST = 2, 4
-# Of the direct sum's multiply-adds; where they are as good as equal, the direct sum rounds less.
-_WORTHWHILE = 0.9
-# Fewer tiles than these in a block are not worth reading all panels of the weight for.
-_LEAST_TILES = 14
 
 
 def schedule_winograd(
@@ -180,89 +167,12 @@ def _change_weight(sch: s_tir.Schedule, weight: Any, lanes: int, nr: int, inside
     return sch.fuse(panel, c)
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """What a choice of tiles depends on: a convolution on a machine."""
-
-    conv: Convolution
-    machine: Facts
-
-    def multiply_adds(self, m: int) -> float:
-        """Count those of the products and, weighed with what they cost, those of the changes of basis."""
-        conv, edge = self.conv, m + TAPS - 1
-        positions, tiles = edge * edge, conv.n * self.lines(m) * self.tiles_in_line(m)
-        data = tiles * conv.ci * positions * edge * 2
-        output = tiles * conv.co * m * edge * (edge + m)
-        weight = conv.ci * conv.co * TAPS * edge * (TAPS + edge)
-        products = positions * tiles * conv.ci * conv.co
-        return products + _CHANGE_COST * (data + output) + _WEIGHT_COST * weight
-
-    @property
-    def direct(self) -> int:
-        """Multiply-adds of the convolution as it is written."""
-        conv = self.conv
-        return conv.n * conv.p * conv.q * conv.ci * conv.co * TAPS * TAPS
-
-    def lines(self, m: int) -> int:
-        """Lines of tiles in an image."""
-        return -(-self.conv.p // m)
-
-    def tiles_in_line(self, m: int) -> int:
-        """Tiles in a line."""
-        return -(-self.conv.q // m)
-
-    def block_tiles(self, knobs: Knobs) -> int:
-        """Tiles in a block of lines."""
-        return knobs["lines"] * self.tiles_in_line(knobs["m"])
-
-    def fits(self, mr: int, nr: int, lanes: int) -> bool:
-        """Tell whether accumulators, a panel's vectors and a broadcast fit the registers."""
-        return (mr + 1) * (nr // lanes) + 1 <= self.machine.vector_registers
-
-    def rows(self, tiles: int, nr: int, lanes: int) -> int:
-        """Return the rows of a register tile that share a block's tiles evenly: most, but few streams."""
-        rows = [r for r in _ROWS if tiles % r == 0 and self.fits(r, nr, lanes)]
-        few = max(r for r in rows if r <= ROW_STREAMS)
-        return few if 2 * few >= ROW_STREAMS else max(rows)
-
-    def default(self, lanes: int) -> Knobs | None:
-        """Choose without a search; None where the convolution as it is written takes fewer operations."""
-        m = min(POINTS, key=self.multiply_adds)
-        if self.multiply_adds(m) > _WORTHWHILE * self.direct:
-            return None
-        conv = self.conv
-        nr = 2 * lanes if conv.co % (2 * lanes) == 0 else lanes
-        lines, shared = self._block(m, nr)
-        mr = self.rows(lines * self.tiles_in_line(m), nr, lanes)
-        return {"m": m, "lanes": lanes, "lines": lines, "mr": mr, "nr": nr, "share_lines": int(shared)}
-
-    def _block(self, m: int, nr: int) -> tuple[int, bool]:
-        """Choose the lines of tiles in a block, and whether threads share the blocks.
-
-        They do where a block that keeps to L2, beside the panel that streams through, has tiles enough to be
-        worth reading all panels for. Else its products of a panel keep to L2, and its data to a part of L3.
-        """
-        conv, machine, wide = self.conv, self.machine, self.tiles_in_line(m)
-        divisors = [d for d in range(1, self.lines(m) + 1) if self.lines(m) % d == 0]
-        bytes_of_channel = (m + TAPS - 1) ** 2 * wide * machine.vector_bits // 8 // machine.lanes("float32")
-
-        def largest(fits: Callable[[int], bool]) -> int:
-            return max((d for d in divisors if fits(d * bytes_of_channel)), default=1)
-
-        lines = largest(lambda size: size * (conv.ci + nr) <= machine.l2_bytes)
-        blocks = conv.n * self.lines(m) // lines
-        if lines * wide >= _LEAST_TILES and blocks >= 2 * machine.cores:
-            return lines, True
-        l2, l3 = machine.l2_bytes // 2, machine.l3_bytes // 4
-        return largest(lambda size: size * nr <= l2 and size * conv.ci <= l3), False
-
-
 def winograd_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the tiles to choose from; None where the convolution has no such form, or is as fast without."""
     conv = find_convolution(func)
     if conv is None:
         return None
-    choice = _Choice(conv, facts(target))
+    choice = WinogradChoice(conv, facts(target))
     lanes = choice.machine.lanes(conv.nest.dtype)
     if conv.ci % lanes or conv.co % lanes:
         return None
@@ -278,7 +188,7 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("m", tuple(POINTS), "outputs of a tile in each direction"),
             Knob("lanes", (lanes,), "elements in a vector"),
             Knob("lines", lines, "lines of tiles in a block"),
-            Knob("mr", _ROWS, "tiles of a register tile"),
+            Knob("mr", TILE_ROWS, "tiles of a register tile"),
             Knob("nr", widths, "output channels of a register tile"),
             Knob("share_lines", (0, 1), "1: threads share blocks of lines; 0: the tiles and panels of each"),
         ),
