@@ -79,8 +79,7 @@ def searches_for(workload: Workload, target: Any, space: str | ScheduleRule | No
         return [search_for(workload, target, space)]
     rules = schedules.rules_for(workload.func, target)
     last = list(schedules.schedule_rules().values())[-1]
-    chosen = [rule for rule in rules if rule is not last] or rules
-    # Without a rule, this says so.
+    chosen = [rule for rule in rules if rule is not last]
     return [search_for(workload, target, rule) for rule in chosen] or [search_for(workload, target, None)]
 
 

@@ -174,6 +174,16 @@ def test_slow_ones_leave_the_others_their_first_share_of_the_time(clock):
     assert [session.turns[:2] for session in sessions] == [[1, 2], [1, TURN - 1], [1, TURN - 1]]
 
 
+def test_what_ended_each_is_told(clock):
+    def reasons(trials, deadline=INF, weights=(1.0, 1.0)):
+        sessions = [FakeSession(clock, ends_after=2), FakeSession(clock)]
+        return turns.take_turns(sessions, weights, trials, deadline, least_share=0.01)
+
+    assert reasons(30) == ["exhausted", "trials"]
+    assert reasons(30, deadline=clock[0] + 9) == ["exhausted", "time_budget"]
+    assert reasons(30, weights=(1.0, 1e-3)) == ["exhausted", "negligible"]
+
+
 def test_everyone_gets_a_default_even_if_the_time_is_over(clock):
     sessions = [FakeSession(clock, trial_s=50.0, deadline=10.0) for _ in range(3)]
     assert take_turns(sessions, 1000, deadline=10.0) == [1, 1, 1]

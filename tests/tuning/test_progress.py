@@ -234,7 +234,7 @@ def test_what_all_workloads_come_to_is_told():
     lines, bar = io.StringIO(), Terminal()
     show, live = ProgressLines(lines), ProgressBar(bar)
     for each in (show, live):
-        for event in (started(workloads=2), GainSoFar(0.012, 0.010), ended(1)):
+        for event in (started(workloads=2), ended(1), GainSoFar(0.012, 0.010), ended(2)):
             each(event)
     assert "all calls 12 ms -> 10 ms (1.20x, estimated)" in lines.getvalue().splitlines()
     assert "all calls 12 ms -> 10 ms (1.20x, estimated)" in bar.getvalue()
