@@ -346,7 +346,7 @@ def no_space(func, target):
 
 def test_a_trial_of_a_cheat_says_how_it_ended(small):
     rules = [
-        Cheating(name, "a rule of a test", no_space, no_space, cheat.with_attr("global_symbol", "main"))
+        Cheating(name, "a rule of a test", no_space, no_space, cheat=cheat.with_attr("global_symbol", "main"))
         for name, cheat in (("beside", writes_one_too_many), ("far", writes_far_away))
     ]
     beside, far = (row["message"] for row in ts.verify(small, rules))

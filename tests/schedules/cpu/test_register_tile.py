@@ -45,8 +45,8 @@ def inner_loop(assembly, multiply_add):
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_inner_loop_is_multiply_adds_on_registers(name, mcpu):
     target, multiply_add, spill = CPUS[mcpu]
-    schedule, rule = ts.apply_default(WORKLOADS[name].func, target)
-    assert rule.name == name
+    rule = ts.schedule_rules()[name]
+    schedule = rule.scheduled(WORKLOADS[name].func, target)
     knobs = rule.space(WORKLOADS[name].func, target).default
     assembly = tvm.compile(schedule.mod, target=target).mod.inspect_source("asm")
     loop = inner_loop(assembly, multiply_add)
