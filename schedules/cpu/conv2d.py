@@ -28,16 +28,20 @@ def conv2d_space(func: Any, target: Any) -> KnobSpace | None:
 def _default(choice: TileChoice) -> dict[str, int]:
     """Choose a tile without a search: a divisor of the output line, with no more rows than L1 has ways.
 
-    Where none divides it, tiles share the line evenly and the last one is cut short under a condition.
+    Where that leaves small ones only, more rows where they divide it (27x27, 256 channels 1x1: 221 GFLOP/s
+    with 9 rows, 181 with 7); else tiles share the line evenly and the last one is cut short by a condition.
     Measured by ``measuring.measurement.measure`` on 2 threads of a Zen 5 (48 KiB of L1 in 12 ways), 64 to 256
     channels 1x1 at 56x56, blocks of 8 lines: 434 to 463 GFLOP/s with 8 rows, 403 to 442 with 14, though 14
     fill the registers better; the gap grows when other processes use the caches.
     """
     nest, lanes = choice.nest, choice.lanes
     most = min(choice.most_rows, ROW_STREAMS)
-    divisors = [r for r in range(1, most + 1) if nest.row_extent % r == 0]
-    fills = 2 * divisors[-1] > most or divisors[-1] == nest.row_extent
-    mr = divisors[-1] if fills else choice.even_rows(most)
+    divisors = [r for r in range(1, choice.most_rows + 1) if nest.row_extent % r == 0]
+    few = max(r for r in divisors if r <= most)
+    if 2 * few > most or few == nest.row_extent:
+        mr = few
+    else:
+        mr = next((r for r in divisors if r > most), choice.even_rows(most))
     nr = choice.wide_vectors(mr) * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr)}
 

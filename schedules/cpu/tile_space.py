@@ -34,7 +34,7 @@ _SHARERS_OF_L3 = 16
 # Larger blocks are worth this much more work on the thread that has most.
 _UNEVEN = 1.06
 
-_ROW_CANDIDATES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+_ROW_CANDIDATES = (*range(1, 15), 16)
 _VECTOR_CANDIDATES = (1, 2, 3, 4, 6, 8)
 _BLOCK_CANDIDATES = (1, 2, 4, 7, 8, 14, 16, 28, 32, 64, 128)
 

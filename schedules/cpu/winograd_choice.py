@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...machine.facts import Facts
@@ -83,16 +82,15 @@ class WinogradChoice:
         They do where a block that keeps to L2, beside the panel that streams through, has tiles enough to be
         worth reading all panels for. Else its products of a panel keep to L2, and its data to a part of L3.
         """
-        conv, machine, wide = self.conv, self.machine, self.tiles_in_line(m)
-        divisors = [d for d in range(1, self.lines(m) + 1) if self.lines(m) % d == 0]
-        bytes_of_channel = (m + TAPS - 1) ** 2 * wide * machine.vector_bits // 8 // machine.lanes("float32")
-
-        def largest(fits: Callable[[int], bool]) -> int:
-            return max((d for d in divisors if fits(d * bytes_of_channel)), default=1)
-
-        lines = largest(lambda size: size * (conv.ci + nr) <= machine.l2_bytes)
-        blocks = conv.n * self.lines(m) // lines
-        if lines * wide >= _LEAST_TILES and blocks >= 2 * machine.cores:
-            return lines, True
-        l2, l3 = machine.l2_bytes // 2, machine.l3_bytes // 4
-        return largest(lambda size: size * nr <= l2 and size * conv.ci <= l3), False
+        conv, machine, lines, wide = self.conv, self.machine, self.lines(m), self.tiles_in_line(m)
+        bytes_of_line = (m + TAPS - 1) ** 2 * wide * machine.vector_bits // 8 // machine.lanes("float32")
+        divisors = [d for d in range(1, lines + 1) if lines % d == 0]
+        least = -(-_LEAST_TILES // wide)
+        most = min(
+            machine.l2_bytes // (bytes_of_line * (conv.ci + nr)), conv.n * lines // (2 * machine.cores)
+        )
+        shared = [d for d in divisors if least <= d <= most]
+        if shared:
+            return max(shared), True
+        most = min(machine.l2_bytes // 2 // nr, machine.l3_bytes // 4 // conv.ci) // bytes_of_line
+        return max((d for d in divisors if d <= most), default=1), False

@@ -23,7 +23,7 @@ WORKLOADS = {
     "conv2d": ts.workload("conv2d", **RESNET_3X3, stride=2),
     "conv2d_winograd": ts.workload("conv2d", **RESNET_3X3, bias=1, relu=1),
     "conv2d_cut_lines_nchw": ts.workload(
-        "conv2d", n=2, h=35, w=35, ci=32, co=45, kh=3, kw=3, stride=1, layout="NCHW", bias=1, relu=1
+        "conv2d", n=2, h=35, w=39, ci=32, co=45, kh=3, kw=3, stride=1, layout="NCHW", bias=1, relu=1
     ),
     "add": ts.workload("add", m=3136, n=256),
 }
