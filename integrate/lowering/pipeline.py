@@ -12,6 +12,7 @@ from .clips import RaiseClips
 from .constants import FoldConstants
 from .dropout import RemoveDropout
 from .dump import NO_DUMP, Dump
+from .groups import SplitGroups
 from .layouts import ChannelsLast, SettleLayouts
 from .scales import FoldScales
 from .siblings import CombineSiblings
@@ -59,6 +60,7 @@ PHASES = (
     # Channels last inside, with layout changes at the edges only; those of weights are folded.
     Sequential(
         [
+            SplitGroups(),
             ChannelsLast(),
             SettleLayouts(),
             transform.EliminateCommonSubexpr(),

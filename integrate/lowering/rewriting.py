@@ -135,7 +135,8 @@ def rewritten(rules: Mapping[str, Rule], mod: Any) -> Any:
     """Apply rules to ``main`` and drop what nothing reads any more."""
     rewriter = Rewriter(rules, mod)
     main = rewriter.rewrite(mod["main"])
-    result = rewriter.builder_.get()  # rules may have added functions
+    # Rules may have added functions; the module that was given stays as it is.
+    result = rewriter.builder_.get().clone()
     result.update_func(result.get_global_var("main"), main)
     return relax.transform.DeadCodeElimination()(result)
 
