@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .arguments import model_at
+from .arguments import existing_database, model_at
 from .output import print_notice
 from .tune_tables import print_model_results, print_plan, print_tasks, warn
 
@@ -26,15 +26,11 @@ def list_tasks(
     from ..integrate.extraction import extract_workloads
     from ..integrate.tuning.listing import task_standings
     from ..integrate.tuning.selection import selected
-    from ..tuning.records.database import Database
 
     found = extract_workloads(model_at(path, input_shapes), target)
     chosen = {each.task for each in selected(found, **{**only, "tasks": "all"})}
-    if Path(database_path).exists():
-        with Database(database_path, create=False) as database:
-            standings = task_standings(found, database, target)
-    else:
-        standings = task_standings(found, None, target)
+    database = existing_database(database_path) if Path(database_path).exists() else None
+    standings = task_standings(found, database, target)
     print_tasks([each for each in standings if each.found.task in chosen], as_json)
 
 

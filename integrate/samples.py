@@ -40,6 +40,19 @@ def sample_names() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("light_*.onnx"))
 
 
+def sample_path(name: str) -> Path:
+    """Return the file of a model.
+
+    Raises
+    ------
+    InputError
+        There is no such model.
+    """
+    if name not in sample_names():
+        raise unknown_name("sample model", name, sample_names())
+    return _FOLDER / f"{name}.onnx"
+
+
 def sample(name: str) -> Sample:
     """Return a model with its input and expected output.
 
@@ -55,9 +68,7 @@ def sample(name: str) -> Sample:
     ----------
     ``generate_dummy_data`` in onnx/backend/test/runner.
     """
-    if name not in sample_names():
-        raise unknown_name("sample model", name, sample_names())
-    path = _FOLDER / f"{name}.onnx"
+    path = sample_path(name)
     shapes = declared_inputs(read_onnx(path))
     inputs = {n: _ramp(tuple(int(d) for d in dims)) for n, dims in shapes.items()}
     files = sorted(_FOLDER.glob(f"{name}_output_*.pb"))

@@ -54,7 +54,7 @@ def in_form(func: Any, trace: str) -> Any:
         raise InputError(f"the trace begins with an algorithm that is unknown here: {noted[1]}")
     try:
         return ALGORITHMS[noted[1]](func)
-    except (AssertionError, ValueError) as error:
+    except InputError as error:
         raise InputError(
             f"the trace begins with the algorithm {noted[1]}, which does not fit: {error}"
         ) from None

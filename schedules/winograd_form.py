@@ -29,6 +29,7 @@ from tvm import s_tir, te, tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map
 
+from ..machine.errors import InputError
 from .analysis import written_buffer
 from .contraction import Contraction, find_contraction, product_operands
 
@@ -109,9 +110,15 @@ def restate(func: Any, m: int) -> Any:
         One in which `find_convolution` finds a convolution.
     m : int
         Outputs of a tile in each direction: 2 or 4.
+
+    Raises
+    ------
+    InputError
+        There is no such convolution: a trace may name a form that is not one of its function.
     """
     found = find_convolution(func)
-    assert found is not None, "the rule's space says that there is one"
+    if found is None:
+        raise InputError("the function has no 3x3 convolution that Winograd's form computes")
     schedule = s_tir.Schedule(func)
     reads = schedule.get(schedule.get_sblock(found.nest.block)).reads
     data, weight = (reads[i].source for i in (found.nest.data, found.nest.weight))

@@ -36,7 +36,14 @@ _COLUMNS = [
 )
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @existing_database_option
-@click.option("--rounds", default=15, show_default=True, metavar="N", help="How often each is timed.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=15,
+    show_default=True,
+    metavar="N",
+    help="How often each is timed.",
+)
 @common_options
 def study_models(models: tuple[str, ...], database_path: str | None, rounds: int, as_json: bool) -> int:
     """Compile models and run them in turns with ONNX Runtime, each in a process of its own.

@@ -17,7 +17,7 @@ from ...machine.errors import InputError
 from ...tuning.records.database import Database
 from ..model import load_model
 from ..packaging.build import compile_model
-from ..samples import sample, sample_names
+from ..samples import sample, sample_names, sample_path
 from .comparison import compare
 from .outputs import compare_outputs
 
@@ -83,7 +83,7 @@ def model_path(model: str | Path) -> Path:
         There is neither.
     """
     if str(model) in sample_names():
-        return sample(str(model)).path
+        return sample_path(str(model))
     if not Path(model).is_file():
         raise InputError(f"no such model file: {model}; samples are {', '.join(sample_names())}")
     return Path(model)

@@ -17,6 +17,7 @@ memory stays as small as it is, a quarter of what it becomes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import s_tir
@@ -79,7 +80,7 @@ def schedule_winograd(
     tiles, image_line = _change_data(sch, block, lanes)
     if not share_lines:
         sch.compute_at(weight, panel, preserve_unit_loops=True)
-    panels = _change_weight(sch, weight, lanes, nr, inside=2 * (not share_lines))
+    panels = _change_weight(sch, weight, lanes)
     for loop in (block, panels) if share_lines else (image_line, tiles, panel):
         sch.parallel(loop)
     sch.decompose_reduction(product, channel)
@@ -143,28 +144,30 @@ def _change_data(sch: s_tir.Schedule, block: Any, lanes: int) -> tuple[Any, Any]
     data = sch.get_sblock(DATA)
     sch.compute_at(data, block, preserve_unit_loops=True)
     _, e, f, *tiles, c = sch.get_loops(data)
-    vector, lane = sch.split(c, [None, lanes])
-    sch.reorder(*tiles, vector, e, f, lane)
-    sch.unroll(e)
-    sch.unroll(f)
-    sch.vectorize(lane)
-    _in_registers(sch, LINES, vector)
+    _change_basis(sch, LINES, (e, f), tiles, c, lanes)
     image = sch.get_sblock(TILE)
     sch.compute_at(image, block, preserve_unit_loops=True)
     vectorize_last(sch, image, lanes)
     return sch.fuse(*tiles), sch.get_loops(image)[2]
 
 
-def _change_weight(sch: s_tir.Schedule, weight: Any, lanes: int, nr: int, inside: int) -> Any:
-    """Bring the weight to the other basis, below ``inside`` loops; return the loop over its vectors."""
-    e, f, panel, c, o = sch.get_loops(weight)[inside:]
-    vector, lane = sch.split(o, [nr // lanes, lanes])
-    sch.reorder(panel, c, vector, e, f, lane)
-    sch.unroll(e)
-    sch.unroll(f)
-    sch.vectorize(lane)
-    _in_registers(sch, WEIGHT_ROWS, vector)
+def _change_weight(sch: s_tir.Schedule, weight: Any, lanes: int) -> Any:
+    """Bring the weight to the other basis; return the loop over its panels and channels."""
+    e, f, panel, c, o = sch.get_loops(weight)[-5:]
+    _change_basis(sch, WEIGHT_ROWS, (e, f), (panel, c), o, lanes)
     return sch.fuse(panel, c)
+
+
+def _change_basis(
+    sch: s_tir.Schedule, first: str, positions: Sequence[Any], outside: Sequence[Any], along: Any, lanes: int
+) -> None:
+    """Compute all positions of a vector at once, from those of the block ``first`` in registers."""
+    vector, lane = sch.split(along, [None, lanes])
+    sch.reorder(*outside, vector, *positions, lane)
+    for position in positions:
+        sch.unroll(position)
+    sch.vectorize(lane)
+    _in_registers(sch, first, vector)
 
 
 def winograd_space(func: Any, target: Any) -> KnobSpace | None:
