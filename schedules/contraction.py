@@ -40,8 +40,8 @@ class Contraction:
     batch : tuple of int
         Loops over the axes that the output and both operands have: each is a contraction of its own.
     rows : tuple of int
-        Loops over the axes of the output that data has and weight has not, outermost first.
-        The last of them is the one that a register tile spans.
+        Loops over the axes of the output that data has and weight has not, outermost first but for the
+        last: that is the one that a register tile spans.
     column : int
         The loop over the axis of the output that weight has and data has not.
     reductions : tuple of int
@@ -167,6 +167,7 @@ def find_contraction(func: Any) -> Contraction | None:
     if roles is None:
         return None
     data, weight, batch, rows, column, reductions = roles
+    plain = all(isinstance(i, Var) for load in operands for i in load.indices)
     position = {v.var: i for i, v in enumerate(block.iter_vars)}
     weight_axes = tuple(position[i] for i in operands[weight].indices)
     # A reduction that shares an index with a row (a window) goes outside, the contiguous one inside.
@@ -183,7 +184,7 @@ def find_contraction(func: Any) -> Contraction | None:
         data=_read_index(block, operands[data]),
         weight=_read_index(block, operands[weight]),
         batch=batch,
-        rows=rows,
+        rows=_tiled_last(rows, extents, plain),
         column=column,
         reductions=reductions,
         weight_axes=weight_axes,
@@ -196,7 +197,7 @@ def find_contraction(func: Any) -> Contraction | None:
         data_dtype=str(operands[data].source.ty.dtype),
         weight_dtype=str(operands[weight].source.ty.dtype),
         data_first=data == 0,
-        plain=all(isinstance(i, Var) for load in operands for i in load.indices),
+        plain=plain,
         prologue=prologue,
         staged=staged,
         epilogue=epilogue,
@@ -259,6 +260,16 @@ def _roles(
         if len(own[weight]) == 1 and plain:
             return 1 - weight, weight, tuple(batch), tuple(own[1 - weight]), own[weight][0], reductions
     return None
+
+
+def _tiled_last(rows: tuple[int, ...], extents: tuple[int, ...], plain: bool) -> tuple[int, ...]:
+    """Put the row axis that a register tile spans last.
+
+    The pixels of a line share a window; otherwise any axis will do, and the longest fills tiles best: a model
+    with its one image in the second place, (50, 1, 768) say, has a last axis of one row.
+    """
+    tiled = rows[-1] if not plain and extents[rows[-1]] > 1 else max(rows, key=lambda r: (extents[r], r))
+    return (*(r for r in rows if r != tiled), tiled)
 
 
 def _read_index(block: Any, load: TensorLoad) -> int:

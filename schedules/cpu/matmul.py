@@ -16,6 +16,9 @@ from .tile_space import ROW_STREAMS, TileChoice, reads_unpacked, tile_choice, ti
 # A weight packed for so few rows is hardly used.
 _FEW_ROWS = 3
 
+# More rows than L1 has ways are worth it where the others compute this much more.
+_WORTH_PADDING = 1.05
+
 
 def matmul_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the space of tiles, or None where the PrimFunc is no plain matrix multiplication.
@@ -36,12 +39,12 @@ def matmul_space(func: Any, target: Any) -> KnobSpace | None:
 def _default(choice: TileChoice) -> dict[str, int]:
     """Choose a tile without a search.
 
-    Eight rows by two vectors: enough multiply-adds in flight, no more streams of data than L1 has ways. Few
-    rows make one tile, with more vectors; its weight is used once, so it is read where it lies if it can be.
+    Two vectors wide: enough multiply-adds in flight. Few rows make one tile, with more vectors; its weight
+    is used once, so it is read where it lies if it can be.
     """
     nest, lanes = choice.nest, choice.lanes
     few = nest.row_extent <= choice.most_rows
-    mr = nest.row_extent if few else choice.even_rows(min(choice.most_rows, ROW_STREAMS))
+    mr = nest.row_extent if few else _rows(choice)
     vectors = choice.wide_vectors(mr)
     pack = {}
     if few:
@@ -50,6 +53,19 @@ def _default(choice: TileChoice) -> dict[str, int]:
             vectors, pack = whole[0], {"pack": PACK_NOTHING}
     nr = vectors * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr), **pack}
+
+
+def _rows(choice: TileChoice) -> int:
+    """Return up to eight rows, no more streams of data than L1 has ways; more where that saves padding.
+
+    A model's layers 768 to 3072 and back on 50 rows, 2 threads of a Zen 5: 9.8 ms with 10 rows and nothing
+    padded, 11.1 with 8 and 56 rows computed.
+    """
+    few = min(choice.most_rows, ROW_STREAMS)
+    candidates = [choice.even_rows(most) for most in range(few, choice.most_rows + 1)]
+    computed = {rows: choice.nest.tiles_in_line(rows) * rows for rows in candidates}
+    least = min(candidates, key=lambda rows: computed[rows])
+    return least if computed[least] * _WORTH_PADDING < computed[candidates[0]] else candidates[0]
 
 
 MATMUL = ScheduleRule(

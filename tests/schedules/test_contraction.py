@@ -36,6 +36,10 @@ def found(tensors):
     return find_contraction(as_prim_func(tensors))
 
 
+def found_conv(dims):
+    return find_contraction(ts.workload("conv2d", **dims).func)
+
+
 @pytest.mark.parametrize("weight_first", [False, True])
 def test_a_matmul(weight_first):
     nest = found(dense(weight_first=weight_first))
@@ -57,6 +61,21 @@ def test_a_weight_stored_by_output_and_its_epilogue():
 def test_rows_of_several_axes():
     nest = found(dense(rows=(2, 3, 5)))
     assert (nest.rows, nest.column, nest.row_extent, nest.outer_rows) == ((0, 1, 2), 3, 5, 6)
+
+
+@pytest.mark.parametrize(
+    "rows, order", [((50, 1), (1, 0)), ((1, 50), (0, 1)), ((9, 2, 7), (1, 2, 0)), ((4, 4), (0, 1))]
+)
+def test_a_register_tile_spans_the_longest_rows(rows, order):
+    nest = found(dense(rows=rows))
+    assert nest.rows == order
+    assert nest.row_extent == max(rows)
+
+
+def test_pixels_of_a_line_are_tiled_together_unless_there_is_one():
+    line, column = ({**CONV, "kw": 1, "h": 12, "w": w} for w in (3, 1))
+    assert found_conv(line).row_extent == 3
+    assert found_conv(column).row_extent == 10
 
 
 def test_columns_before_rows():
@@ -198,6 +217,8 @@ UNUSUAL = {
     "weight_first": dense(rows=(21,), columns=40, depth=17, weight_first=True),
     "rows_of_two_axes": dense(rows=(3, 21), columns=40, depth=17),
     "rows_of_three_axes": dense(rows=(2, 5, 13), columns=33, depth=17),
+    "long_rows_outside": dense(rows=(21, 2), columns=40, depth=17),
+    "one_row_inside": dense(rows=(50, 1), columns=40, depth=17),
     "columns_before_rows": dense(rows=(21,), columns=40, depth=17, column_outside=True),
     "operand_twice": outer_product_of_one_operand(),
 }

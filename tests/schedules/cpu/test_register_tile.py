@@ -72,6 +72,12 @@ def test_the_default_tile_follows_the_vectors_and_registers(mcpu, lanes, registe
         assert registers / 2 < (knobs["mr"] + 1) * vectors + 1 <= registers
 
 
+@pytest.mark.parametrize("m, mr", [(50, 10), (49, 7), (64, 8), (197, 8), (13, 13)])
+def test_rows_are_tiled_with_little_padding(m, mr):
+    space = ts.schedule_rules()["matmul"].space(ts.workload("matmul", m=m, n=64, k=32).func, cpu("x86-64-v4"))
+    assert space.default["mr"] == mr
+
+
 def test_cores_and_dtype_change_the_default():
     rule = ts.schedule_rules()["matmul"]
     func = ts.workload("matmul", m=1024, n=1024, k=256).func
