@@ -37,56 +37,65 @@ def has_dot_products(target: Any) -> bool:
 @cache
 def register_dot_products() -> None:
     """Register the intrinsics with TVM."""
-    TensorIntrin.register(DOT_PRODUCTS, _dot_products, _vpdpbusd, override=True)
-    TensorIntrin.register(INTERLEAVING, _interleaved, _in_registers, override=True)
+    TensorIntrin.register(DOT_PRODUCTS, _dot_products(), _vpdpbusd(), override=True)
+    TensorIntrin.register(INTERLEAVING, _interleaved(), _in_registers(), override=True)
 
 
-@T.prim_func(s_tir=True)
-def _dot_products(a: T.handle, b: T.handle, c: T.handle) -> None:
-    A = T.match_buffer(a, (PRODUCTS,), "uint8", offset_factor=1)
-    B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
-    C = T.match_buffer(c, (LANES,), "int32", offset_factor=1, scope="local")
-    with T.sblock("root"):
-        T.reads(C[0:LANES], A[0:PRODUCTS], B[0:LANES, 0:PRODUCTS])
-        T.writes(C[0:LANES])
-        for j, q in T.grid(LANES, PRODUCTS):
-            with T.sblock("dot"):
-                vj, vq = T.axis.remap("SR", [j, q])
-                C[vj] = C[vj] + T.cast(A[vq], "int32") * T.cast(B[vj, vq], "int32")
+def _dot_products() -> Any:
+    @T.prim_func(s_tir=True)
+    def described(a: T.handle, b: T.handle, c: T.handle) -> None:
+        A = T.match_buffer(a, (PRODUCTS,), "uint8", offset_factor=1)
+        B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
+        C = T.match_buffer(c, (LANES,), "int32", offset_factor=1, scope="local")
+        with T.sblock("root"):
+            T.reads(C[0:LANES], A[0:PRODUCTS], B[0:LANES, 0:PRODUCTS])
+            T.writes(C[0:LANES])
+            for j, q in T.grid(LANES, PRODUCTS):
+                with T.sblock("dot"):
+                    vj, vq = T.axis.remap("SR", [j, q])
+                    C[vj] = C[vj] + T.cast(A[vq], "int32") * T.cast(B[vj, vq], "int32")
+
+    return described
 
 
-@T.prim_func(s_tir=True)
-def _vpdpbusd(a: T.handle, b: T.handle, c: T.handle) -> None:
-    A = T.match_buffer(a, (PRODUCTS,), "uint8", offset_factor=1)
-    B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
-    C = T.match_buffer(c, (LANES,), "int32", offset_factor=1, scope="local")
-    with T.sblock("root"):
-        T.reads(C[0:LANES], A[0:PRODUCTS], B[0:LANES, 0:PRODUCTS])
-        T.writes(C[0:LANES])
-        # LLVM wants the operands as bytes, though the instruction's own types are of int32.
-        everywhere = T.reinterpret(
-            T.broadcast(T.reinterpret(A.vload([0], "uint8x4"), dtype="int32"), LANES), dtype="int8x64"
-        )
-        C[T.ramp(T.int32(0), 1, LANES)] = T.call_llvm_pure_intrin(
-            T.llvm_lookup_intrinsic_id("llvm.x86.avx512.vpdpbusd.512"),
-            C.vload([0], "int32x16"),
-            everywhere,
-            B.vload([0, 0], dtype="int8x64"),
-            dtype="int32x16",
-        )
+def _vpdpbusd() -> Any:
+    @T.prim_func(s_tir=True)
+    def performed(a: T.handle, b: T.handle, c: T.handle) -> None:
+        A = T.match_buffer(a, (PRODUCTS,), "uint8", offset_factor=1)
+        B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
+        C = T.match_buffer(c, (LANES,), "int32", offset_factor=1, scope="local")
+        with T.sblock("root"):
+            T.reads(C[0:LANES], A[0:PRODUCTS], B[0:LANES, 0:PRODUCTS])
+            T.writes(C[0:LANES])
+            # LLVM wants the operands as bytes, though the instruction's own types are of int32.
+            everywhere = T.reinterpret(
+                T.broadcast(T.reinterpret(A.vload([0], "uint8x4"), dtype="int32"), LANES), dtype="int8x64"
+            )
+            C[T.ramp(T.int32(0), 1, LANES)] = T.call_llvm_pure_intrin(
+                T.llvm_lookup_intrinsic_id("llvm.x86.avx512.vpdpbusd.512"),
+                C.vload([0], "int32x16"),
+                everywhere,
+                B.vload([0, 0], dtype="int8x64"),
+                dtype="int32x16",
+            )
+
+    return performed
 
 
-@T.prim_func(s_tir=True)
-def _interleaved(a: T.handle, b: T.handle) -> None:
-    A = T.match_buffer(a, (PRODUCTS, LANES), "int8", offset_factor=1, strides=[T.int64(), 1])
-    B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
-    with T.sblock("root"):
-        T.reads(A[0:PRODUCTS, 0:LANES])
-        T.writes(B[0:LANES, 0:PRODUCTS])
-        for j, q in T.grid(LANES, PRODUCTS):
-            with T.sblock("interleave"):
-                vj, vq = T.axis.remap("SS", [j, q])
-                B[vj, vq] = A[vq, vj]
+def _interleaved() -> Any:
+    @T.prim_func(s_tir=True)
+    def described(a: T.handle, b: T.handle) -> None:
+        A = T.match_buffer(a, (PRODUCTS, LANES), "int8", offset_factor=1, strides=[T.int64(), 1])
+        B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
+        with T.sblock("root"):
+            T.reads(A[0:PRODUCTS, 0:LANES])
+            T.writes(B[0:LANES, 0:PRODUCTS])
+            for j, q in T.grid(LANES, PRODUCTS):
+                with T.sblock("interleave"):
+                    vj, vq = T.axis.remap("SS", [j, q])
+                    B[vj, vq] = A[vq, vj]
+
+    return described
 
 
 def gather_products(sch: s_tir.Schedule, block: Any, column: int, sums: int, vectors: int) -> Any:
@@ -125,22 +134,25 @@ def interleave(sch: s_tir.Schedule, panels: Any) -> list[Any]:
 _PLACES = [q * LANES + j for j in range(LANES) for q in range(PRODUCTS)]
 
 
-@T.prim_func(s_tir=True)
-def _in_registers(a: T.handle, b: T.handle) -> None:
-    A = T.match_buffer(a, (PRODUCTS, LANES), "int8", offset_factor=1, strides=[T.int64(), 1])
-    B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
-    with T.sblock("root"):
-        T.reads(A[0:PRODUCTS, 0:LANES])
-        T.writes(B[0:LANES, 0:PRODUCTS])
-        B.vstore(
-            [0, 0],
-            T.Shuffle(
-                [
-                    A.vload([0, 0], "int8x16"),
-                    A.vload([1, 0], "int8x16"),
-                    A.vload([2, 0], "int8x16"),
-                    A.vload([3, 0], "int8x16"),
-                ],
-                _PLACES,
-            ),
-        )
+def _in_registers() -> Any:
+    @T.prim_func(s_tir=True)
+    def performed(a: T.handle, b: T.handle) -> None:
+        A = T.match_buffer(a, (PRODUCTS, LANES), "int8", offset_factor=1, strides=[T.int64(), 1])
+        B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
+        with T.sblock("root"):
+            T.reads(A[0:PRODUCTS, 0:LANES])
+            T.writes(B[0:LANES, 0:PRODUCTS])
+            B.vstore(
+                [0, 0],
+                T.Shuffle(
+                    [
+                        A.vload([0, 0], "int8x16"),
+                        A.vload([1, 0], "int8x16"),
+                        A.vload([2, 0], "int8x16"),
+                        A.vload([3, 0], "int8x16"),
+                    ],
+                    _PLACES,
+                ),
+            )
+
+    return performed

@@ -100,6 +100,19 @@ def test_importing_the_package_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+def scripts_parsed_at_import(source):
+    """Name the TVMScript functions that a module has outside of its own functions."""
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    return [f.name for f in functions if any("prim_func" in ast.unparse(d) for d in f.decorator_list)]
+
+
+def test_importing_parses_no_tvmscript():
+    # TVM looks at the whole stack to parse one: 0.2 s each in an import, in every process and worker.
+    assert scripts_parsed_at_import("@T.prim_func(s_tir=True)\ndef f(a: T.handle): ...") == ["f"]
+    modules = {path: path.read_text("utf-8") for layer in LAYERS for path in (ROOT / layer).rglob("*.py")}
+    assert [path for path, text in modules.items() if scripts_parsed_at_import(text)] == []
+
+
 @pytest.mark.parametrize("name", tunesmith.__all__)
 def test_every_public_name_is_there(name):
     assert getattr(tunesmith, name) is not None
