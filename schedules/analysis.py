@@ -108,6 +108,32 @@ def writes_in_order(sch: s_tir.Schedule, block: Any) -> bool:
     return indices is not None and list(indices) == [v.var for v in node.iter_vars]
 
 
+def flat_axes(sch: s_tir.Schedule, block: str) -> int:
+    """Count the last axes of an element-wise block that lie in memory like one axis, in all that it touches.
+
+    Each operand has these axes last, whole and in the same order, or does not depend on them.
+    """
+    node = sch.get(sch.get_sblock(block))
+    if not hasattr(node.body, "indices"):
+        return 1
+    order, extents = [v.var for v in node.iter_vars], [int(v.dom.extent) for v in node.iter_vars]
+    loads: list[Any] = []
+    structural_walk(node.body, [(TensorLoad, loads.append)])
+    touched = [(node.body.buffer, list(node.body.indices)), *((x.source, list(x.indices)) for x in loads)]
+
+    def is_flat(buffer: Any, indices: list[Any], count: int) -> bool:
+        last = set(order[-count:])
+        if not index_variables(indices) & last:
+            return True
+        dense = [int(e) for e in buffer.shape[len(indices) - count + 1 :]] == extents[
+            len(order) - count + 1 :
+        ]
+        return dense and indices[-count:] == order[-count:] and not index_variables(indices[:-count]) & last
+
+    counts = range(len(order), 1, -1)
+    return next((n for n in counts if all(is_flat(*each, n) for each in touched)), 1)
+
+
 def index_variables(indices: Any) -> set[Any]:
     """Return the block variables that indices use."""
     found: set[Any] = set()

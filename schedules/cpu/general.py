@@ -14,8 +14,10 @@ After::
 
 - What is computed element by element is computed where it is used, unless it is dear and used more than once.
 - A sum along the contiguous axis is kept as ``lanes`` partial sums: LLVM may not reorder a float sum.
+- Rows that are no whole vectors are one axis where they lie in memory like one (a sigmoid of 25200 x 85),
+  and are left to LLVM's loop vectorizer elsewhere.
 - Each step is taken where the computation allows it, so the rule applies to every PrimFunc: what it cannot
-  improve it leaves as it is. An axis that no whole vectors divide is left to LLVM's loop vectorizer.
+  improve it leaves as it is.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from ...machine.facts import facts
 from ..analysis import (
     block_names,
     contiguous_reduction,
+    flat_axes,
     has_condition,
     is_elementwise_after,
     is_read_by_more,
@@ -44,7 +47,7 @@ from ..analysis import (
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from ..streaming import exceeds_caches, stream_output, streams
-from ..transforms import LEAST_PARALLEL_WORK, partition
+from ..transforms import LEAST_PARALLEL_WORK, partition, vectorize_last
 
 
 def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: int) -> None:
@@ -67,7 +70,7 @@ def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: 
             continue
         if is_reduction(sch, name):
             _schedule_reduction(sch, name, lanes, parallel)
-        elif not _is_placed(sch, name):
+        elif not _is_placed(sch, name) and not _schedule_padding(sch, name, lanes, parallel):
             _schedule_elementwise(sch, name, lanes, parallel, stream)
 
 
@@ -132,11 +135,13 @@ def _is_placed(sch: s_tir.Schedule, name: str) -> bool:
 
 def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: int, stream: int) -> None:
     """Spread the outer loops over the threads, the innermost over vectors."""
-    block = sch.get_sblock(name)
+    block, flattened = sch.get_sblock(name), _flatten(sch, name, lanes)
     extents, dtype = static_extents(sch, name), str(sch.get(block).writes[0].source.dtype)
     vectors = extents is not None and lanes > 1 and extents[-1] % lanes == 0
     copy = None
-    if stream and vectors and name in output_blocks(sch) and streams(dtype) and writes_in_order(sch, block):
+    # What streams writes vectors of a row.
+    stream = stream and not flattened and name in output_blocks(sch)
+    if stream and vectors and streams(dtype) and writes_in_order(sch, block):
         copy = sch.cache_write(block, 0, "global")
     loops = sch.get_loops(block)
     if extents is None:
@@ -152,6 +157,40 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
     elif len(loops) == 1:
         outer, inner = [inner], None
     _spread(sch, outer, prod(extents), parallel)
+
+
+def _flatten(sch: s_tir.Schedule, name: str, lanes: int) -> bool:
+    """Make one axis of those that lie in memory like one, where the last fills no vectors and they do."""
+    extents = static_extents(sch, name)
+    if extents is None or lanes == 1 or extents[-1] % lanes == 0:
+        return False
+    flat = flat_axes(sch, name)
+    if prod(extents[-flat:]) % lanes:
+        return False
+    sch.fuse(*sch.get_loops(sch.get_sblock(name))[-flat:])
+    return True
+
+
+def _schedule_padding(sch: s_tir.Schedule, name: str, lanes: int, parallel: int) -> bool:
+    """Fill lines with the constant and copy rows into them, where channels are too few for vectors.
+
+    No element then asks where it is: 224 x 224 x 3. False where the block does something else.
+    """
+    extents = static_extents(sch, name)
+    if extents is None or len(extents) < 3 or extents[-1] % lanes == 0 or not has_condition(sch, name):
+        return False
+    copy = sch.get_sblock(name)
+    *outer, pixel, _ = sch.get_loops(copy)
+    try:
+        fill = sch.decompose_padding(copy, pixel)
+    except s_tir.ScheduleError:
+        return False
+    for block in (fill, copy):
+        along = sch.fuse(*sch.get_loops(block)[-2:])
+        if int(sch.get(along).extent) % lanes == 0:
+            vectorize_last(sch, block, lanes)
+    _spread(sch, outer, prod(extents), parallel)
+    return True
 
 
 def _schedule_reduction(sch: s_tir.Schedule, name: str, lanes: int, parallel: int) -> None:

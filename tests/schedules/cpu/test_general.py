@@ -99,6 +99,13 @@ TENSORS = {
     "split": of(lambda a: topi.split(a, 3, axis=1), (64, 600)),
     "reshape": of(topi.reshape, (6, 128, 64), newshape=(384, 64)),
     "pad": of(topi.nn.pad, (5, 31, 31, 8), pad_before=(0, 1, 2, 0), pad_after=(0, 3, 0, 8)),
+    "pad_few_channels": of(topi.nn.pad, (2, 31, 32, 3), pad_before=(0, 1, 2, 0), pad_after=(0, 3, 0, 0)),
+    "pad_channels": of(topi.nn.pad, (5, 31, 32, 3), pad_before=(0, 1, 2, 1), pad_after=(0, 3, 0, 0)),
+    "odd_rows": of(topi.sigmoid, (48, 7, 5)),
+    "odd_rows_and_planes": of(topi.add, (32, 4, 12), (4, 12)),
+    "odd_rows_and_columns": of(topi.add, (48, 7, 5), (5,)),
+    "odd_rows_transposed": of(lambda a: topi.add(a, topi.transpose(a, (1, 0, 2))), (16, 16, 3)),
+    "part_of_odd_rows": of(lambda a: topi.exp(topi.strided_slice(a, [0, 1], [48, 6])), (48, 7)),
     "resize": of(
         topi.image.resize2d,
         (1, 3, 32, 32),
@@ -159,6 +166,28 @@ def test_large_work_is_spread_and_vectorized_and_tiny_work_is_not_spread(target)
     assert loop_kinds(large, target) == {"parallel", "vectorized"}
     assert loop_kinds(tiny, target) == {"serial", "vectorized"}
     assert loop_kinds(FUNCTIONS["mean_of_last_axis"], target) == {"parallel", "serial", "vectorized"}
+
+
+@pytest.mark.parametrize(
+    "operator, shape, vectors",
+    [
+        (topi.sigmoid, [(48, 7, 5)], True),
+        (topi.add, [(48, 7, 5), (48, 7, 5)], True),
+        (topi.add, [(32, 4, 12), (4, 12)], True),
+        (topi.add, [(48, 7, 5), (48, 1, 1)], False),
+        (topi.add, [(48, 7, 5), (5,)], False),
+        (topi.sigmoid, [(47, 7, 5)], False),
+    ],
+)
+def test_rows_that_fill_no_vectors_are_one_axis_where_memory_is(operator, shape, vectors, target):
+    func = as_prim_func(of(operator, *shape))
+    assert ("vectorized" in loop_kinds(func, target)) == vectors
+
+
+def test_lines_with_few_channels_are_padded_without_a_condition_inside(target):
+    scheduled = GENERAL.scheduled(FUNCTIONS["pad_few_channels"], target)
+    assert "if_then_else" not in scheduled.mod["main"].script()
+    assert loop_kinds(FUNCTIONS["pad_few_channels"], target) == {"serial", "vectorized"}
 
 
 def test_what_is_elementwise_becomes_one_loop_nest(target):
