@@ -17,6 +17,7 @@ def canonicalized(mod: Any) -> Any:
 
     - ``take`` with its unchecked default mode: negative indices count from the end, as in ONNX and PyTorch,
       and those beyond the last start again at the first, instead of reading whatever lies behind the array.
+      Known indices with equal steps between them, or one alone, are a slice.
     - ``stack``: a concatenation. TVM's ConvertLayout fails on stacks.
     """
     result = mod.clone()
@@ -40,14 +41,16 @@ class _Rewriter(relax.PyExprMutator):
     def _take(self, call: Any) -> Any:
         data, indices = call.args
         axis = int(call.attrs["axis"])
-        extent = int(data.ty.shape[axis])
-        if isinstance(indices, tvm.ir.GenericConst):
-            values = indices.value.numpy()
-            within = np.where(values < 0, values + extent, values).astype(values.dtype)
-            if within.size and (within.min() < 0 or within.max() >= extent):
-                raise ValueError(f"take has the index {values} in an axis of {extent}")
-            return relax.op.take(data, relax.const(within), axis)
-        return relax.op.take(data, indices, axis, mode="wrap")
+        if not isinstance(indices, tvm.ir.GenericConst):
+            return relax.op.take(data, indices, axis, mode="wrap")
+        within = _within(indices.value.numpy(), int(data.ty.shape[axis]))
+        step = _step(within)
+        if step is None:
+            # They are within the axis; TVM warns of its unchecked mode all the same.
+            return relax.op.take(data, relax.const(within), axis, mode="clip")
+        begin, end = int(within.flat[0]), int(within.flat[-1]) + 1
+        part = self._emit(relax.op.strided_slice(data, [axis], [begin], [end], [step]))
+        return part if within.ndim == 1 else relax.op.reshape(part, call.ty.shape)
 
     def _stack(self, call: Any) -> Any:
         axis = int(call.attrs["axis"] or 0)
@@ -62,3 +65,18 @@ class _Rewriter(relax.PyExprMutator):
 
     def _emit(self, expr: Any) -> Any:
         return self.builder_.emit(expr)
+
+
+def _within(indices: np.ndarray, extent: int) -> np.ndarray:
+    """Count negative indices from the end, and check that all are in the axis."""
+    within = np.where(indices < 0, indices + extent, indices).astype(indices.dtype)
+    if within.size and (within.min() < 0 or within.max() >= extent):
+        raise ValueError(f"take has the index {indices} in an axis of {extent}")
+    return within
+
+
+def _step(indices: np.ndarray) -> int | None:
+    """Return the step between indices, 1 of one alone, or None if no slice has just these."""
+    steps = set(np.diff(indices.astype(np.int64).ravel()).tolist()) if indices.size else {0}
+    step = steps.pop() if steps else 1
+    return int(step) if step > 0 and not steps else None

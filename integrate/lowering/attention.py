@@ -8,6 +8,7 @@ they lie in the projection and writes whole rows: of four transpositions, that o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import tvm
@@ -15,8 +16,9 @@ from tvm import relax, s_tir, te
 from tvm.relax import op
 
 from ...schedules.cpu.attention import ATTENTION
-from .layouts import PERMUTE, compose, transposed
 from .rewriting import Rewriter, Rule, extents, rewritten
+from .slices import columns_of
+from .transpositions import PERMUTE, compose, transposed
 
 _HEADS_FIRST = (0, 2, 1, 3)
 _KEYS_FIRST = (0, 1, 3, 2)
@@ -88,17 +90,34 @@ def _scores(rewriter: Rewriter, expr: Any) -> _Scores | None:
 
 def _scaled(rewriter: Rewriter, expr: Any, mask: Any) -> _Scores | None:
     scale, product = 1.0, rewriter.made_by(expr, "relax.matmul")
-    multiplied = rewriter.made_by(expr, "relax.multiply")
-    if multiplied is not None and rewriter.only_use(multiplied.args[0]):
-        factor, product = multiplied.args[1], rewriter.made_by(multiplied.args[0], "relax.matmul")
-        if not isinstance(factor, tvm.ir.GenericConst) or len(extents(factor)) != 0:
-            return None
-        scale = float(factor.value.numpy())
+    if product is None and (found := _times(rewriter, expr)) is not None and rewriter.only_use(found[0]):
+        scale, product = found[1], rewriter.made_by(found[0], "relax.matmul")
     if product is None or any(len(extents(arg)) != 4 for arg in product.args):
         return None
-    same = extents(product.args[0])[:2] == extents(product.args[1])[:2]
-    queries, keys = product.args
-    return _Scores(queries, keys, scale, mask) if same else None
+    if extents(product.args[0])[:2] != extents(product.args[1])[:2]:
+        return None
+    (queries, first), (keys, second) = (_unscaled(rewriter, arg) for arg in product.args)
+    return _Scores(queries, keys, scale * first * second, mask)
+
+
+def _unscaled(rewriter: Rewriter, expr: Any) -> tuple[Any, float]:
+    """Take the scale off queries or keys: PyTorch multiplies each of them with the root of it."""
+    moved = transposed(rewriter, expr)
+    found = _times(rewriter, expr if moved is None else moved[0])
+    if found is None:
+        return expr, 1.0
+    data, scale = found
+    return (data if moved is None else rewriter.emit(op.permute_dims(data, moved[1]))), scale
+
+
+def _times(rewriter: Rewriter, expr: Any) -> tuple[Any, float] | None:
+    """Recognize a tensor times a number."""
+    call = rewriter.made_by(expr, "relax.multiply")
+    for data, factor in () if call is None else (call.args, reversed(call.args)):
+        if isinstance(factor, tvm.ir.GenericConst) and prod(extents(factor)) == 1:
+            if extents(data) == extents(expr):
+                return data, float(factor.value.numpy().item())
+    return None
 
 
 def _heads(rewriter: Rewriter, expr: Any) -> _Heads | None:
@@ -108,11 +127,10 @@ def _heads(rewriter: Rewriter, expr: Any) -> _Heads | None:
         return None
     _, rows, heads, columns = extents(found[0])
     cut = rewriter.made_by(found[0], "relax.reshape")
-    part = None if cut is None else rewriter.made_by(cut.args[0], "relax.strided_slice")
-    whole, begin = (None, 0) if part is None else (part.args[0], int(part.args[2].fields[0]))
-    if whole is not None and len(extents(whole)) == 3 and begin % columns == extents(whole)[2] % columns == 0:
-        shape = (rows, extents(whole)[2] // columns, columns)
-        return _Heads(rewriter.emit(op.reshape(whole, shape)), begin // columns)
+    part = None if cut is None else columns_of(rewriter, cut.args[0])
+    if part is not None and part.begin % columns == extents(part.whole)[-1] % columns == 0:
+        shape = (rows, extents(part.whole)[-1] // columns, columns)
+        return _Heads(rewriter.emit(op.reshape(part.whole, shape)), part.begin // columns)
     return _Heads(rewriter.emit(op.reshape(found[0], (rows, heads, columns))), 0)
 
 

@@ -11,19 +11,17 @@ What is left stands at inputs, at outputs, and where an operator needs the origi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import tvm
 from tvm.relax import Call, op
 
-from .reshapes import move_past_reshape
+from .reshapes import RESHAPES, move_past_reshape
 from .rewriting import TUPLE_ITEM, Rewriter, Rule, extents, rewritten, with_attrs
-
-Axes = Sequence[int]
-
-PERMUTE = "relax.permute_dims"
+from .slices import SLICE, earlier_slice
+from .transpositions import PERMUTE, Axes, compose, inverse, permutation, transposed
 
 # Channels last: the innermost loop of a convolution runs over channels that lie side by side in memory.
 _TO_LAST = {"NCHW": (0, 2, 3, 1), "OIHW": (2, 3, 1, 0)}
@@ -46,32 +44,6 @@ class SettleLayouts:
     def transform_module(self, mod: Any, _context: Any) -> Any:
         """Rewrite ``main``."""
         return rewritten({PERMUTE: _without_movement, "relax.reshape": _one_reshape}, mod)
-
-
-def transposed(rewriter: Rewriter, expr: Any) -> tuple[Any, tuple[int, ...]] | None:
-    """Return what a tensor is a transposition of, and its axes, or None."""
-    call = rewriter.made_by(expr, PERMUTE)
-    return None if call is None else (call.args[0], permutation(call))
-
-
-def permutation(call: Any) -> tuple[int, ...]:
-    """Return the axes of a transposition."""
-    rank = len(extents(call))
-    return tuple(int(a) % rank for a in call.attrs.axes or reversed(range(rank)))
-
-
-def inverse(axes: Axes) -> tuple[int, ...]:
-    """Return the transposition that undoes another."""
-    return tuple(axes.index(i) for i in range(len(axes)))
-
-
-def compose(rewriter: Rewriter, call: Any) -> Any:
-    """Make one transposition of two, or none."""
-    axes, found = permutation(call), transposed(rewriter, call.args[0])
-    if found is not None:
-        data, first = found
-        return rewriter.make(op.permute_dims(data, [first[a] for a in axes]))
-    return call.args[0] if list(axes) == sorted(axes) else None
 
 
 def _convolution(rewriter: Rewriter, call: Any) -> Any:
@@ -276,9 +248,9 @@ def _rules() -> dict[str, Rule]:
         _reduction: _REDUCTIONS,
         _pooling: [f"nn.{name}" for name in _POOLINGS],
         _along_axis: ["nn.softmax", "nn.log_softmax"],
-        _reshape: ["reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten"],
     }
     rules = {f"relax.{name}": rule for rule, names in groups.items() for name in names}
+    rules |= dict.fromkeys(RESHAPES, _reshape) | {SLICE: earlier_slice}
     rules |= {PERMUTE: compose, TUPLE_ITEM: _part, "relax.nn.conv2d": _convolution, "relax.nn.pad": _pad}
     return rules | {"relax.concat": _concat, "relax.nn.avg_pool3d": _pooling_3d, "relax.matmul": _matmul}
 

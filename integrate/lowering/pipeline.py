@@ -74,6 +74,8 @@ PHASES = (
             CombineSiblings(),
             FuseAttention(),
             SettleLayouts(),
+            # Fusion stops at a variable that is another name of one.
+            transform.CanonicalizeBindings(),
         ],
         name="combine",
     ),

@@ -7,6 +7,9 @@ from math import prod
 
 Groups = list[tuple[list[int], list[int]]]
 
+RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten", "relax.nn.batch_flatten")
+"""The operators that reshape and do nothing else."""
+
 
 def move_past_reshape(
     source: Sequence[int], axes: Sequence[int], target: Sequence[int]
@@ -30,22 +33,22 @@ def move_past_reshape(
     tuple of (first, shape, last)
     """
     moved = [source[a] for a in axes]
-    groups, place = _groups(moved, target), [-1]
-    for dims, _ in groups:
+    pairs, place = groups(moved, target), [-1]
+    for dims, _ in pairs:
         # Where its first dimension lies in x; what has no extent stays behind what it stood behind.
         place.append(min((axes[a] for a in dims if moved[a] != 1), default=place[-1]))
-    order = sorted(range(len(groups)), key=lambda i: (place[i + 1], i))
-    first = [axes[a] for i in order for a in groups[i][0]]
-    shape = [target[b] for i in order for b in groups[i][1]]
-    positions = [b for i in order for b in groups[i][1]]
+    order = sorted(range(len(pairs)), key=lambda i: (place[i + 1], i))
+    first = [axes[a] for i in order for a in pairs[i][0]]
+    shape = [target[b] for i in order for b in pairs[i][1]]
+    positions = [b for i in order for b in pairs[i][1]]
     last = [positions.index(b) for b in range(len(target))]
     if _same_order(source, first):
         first = list(range(len(source)))
     return tuple(first), tuple(shape), tuple(last)
 
 
-def _groups(before: Sequence[int], after: Sequence[int]) -> Groups:
-    """Pair the shortest runs of dimensions with equal products."""
+def groups(before: Sequence[int], after: Sequence[int]) -> Groups:
+    """Pair the shortest runs of dimensions of two shapes of one tensor with equal products."""
     found: Groups = []
     i = j = 0
     while i < len(before) or j < len(after):

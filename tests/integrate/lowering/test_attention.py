@@ -58,6 +58,38 @@ def test_scores_without_a_scale() -> None:
     check_equal(mod, _fused(mod))
 
 
+def _of_one_projection(x: Any) -> Any:
+    """Scale queries and keys, and cut them out of one projection, as PyTorch does."""
+    packed = op.reshape(op.matmul(x, normal(WIDTH, 3 * WIDTH)), (ROWS, 1, 3, WIDTH))
+    packed = op.permute_dims(packed, [2, 0, 1, 3])
+    queries, keys, values = (_heads(op.strided_slice(packed, [0], [i], [i + 1])) for i in range(3))
+    keys = op.multiply(op.permute_dims(keys, [0, 1, 3, 2]), relax.const(0.5))
+    scores = op.matmul(op.multiply(queries, relax.const(0.5)), keys)
+    mixed = op.matmul(op.nn.softmax(scores, axis=-1), values)
+    return op.reshape(op.permute_dims(mixed, [0, 2, 1, 3]), (1, ROWS, WIDTH))
+
+
+def test_attention_as_pytorch_writes_it_needs_no_copy_but_of_the_keys() -> None:
+    mod = module(_of_one_projection, (1, ROWS, WIDTH))
+    lowered = prepare(mod, ts.host_target())
+    kinds = [name.strip("0123456789") for name, _ in prim_func_calls(lowered)]
+    assert len(kinds) == 4 and kinds[::2] == ["matmul", "attention"]
+    check_equal(mod, lowered)
+
+
+def _cut_out_of_rows(x: Any) -> Any:
+    """Take the values from half of the rows: that is no slice of columns."""
+    builder = relax.BlockBuilder.current()
+    assert builder is not None
+    values = builder.normalize(op.strided_slice(x, [1], [0], [ROWS]))
+    return op.matmul(_weights(values), _heads(values))
+
+
+def test_a_slice_of_rows_is_none_of_columns() -> None:
+    mod = module(_cut_out_of_rows, (1, 2 * ROWS, WIDTH))
+    check_equal(mod, prepare(mod, ts.host_target()))
+
+
 def test_queries_and_values_are_read_from_the_projection_of_all() -> None:
     mod = module(_attention, (1, ROWS, WIDTH))
     target = ts.host_target()
