@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,18 @@ def target() -> Any:
 def run(target) -> Run:
     """Compile a PrimFunc or a schedule and run it into outputs that are full of NaN; return the outputs."""
 
+    # What is run several times in a row, on other inputs or under several rules, is compiled once.
+    @lru_cache(maxsize=4)
+    def compiled(func: Any) -> Any:
+        return tvm.compile(tvm.IRModule({"main": func}), target=target)["main"]
+
     def ran(func_or_schedule: Any, inputs: Sequence[np.ndarray], nth: int = 0) -> list[np.ndarray]:
-        mod = getattr(func_or_schedule, "mod", None) or tvm.IRModule({"main": func_or_schedule})
-        kernel = tvm.compile(mod, target=target)["main"]
+        mod = getattr(func_or_schedule, "mod", None)
+        func = mod["main"] if mod else func_or_schedule
+        kernel = compiled(func)
         arrays = [aligned_copy(i) for i in inputs]
         rooms = []
-        for param in mod["main"].params[len(inputs) :]:
+        for param in func.params[len(inputs) :]:
             shape = tuple(int(extent) for extent in param.shape)
             rooms.append((shape, aligned_empty((int(np.prod(shape)) + GUARD,), str(param.dtype))))
         for _, room in rooms:
