@@ -185,6 +185,8 @@ class Package:
     ) -> list[ProfileRow]:
         """Return the time of each function in one inference, the longest first.
 
+        The row ``(runtime)`` is what is left of an inference after its functions.
+
         Parameters
         ----------
         inputs, fill
@@ -195,7 +197,8 @@ class Package:
         _check_counts(1, repeat)
         # A machine of its own: once it has been instrumented, each of its calls goes through Python.
         with self._turn:
-            return profile(self._machine(), self.ready(inputs, fill)[1], self.choices, repeat)
+            call, arguments = self.ready(inputs, fill)
+            return profile(call, self._machine(), arguments, self.choices, repeat)
 
     def export(self, path: str | Path) -> Path:
         """Write the package as one file that another process can load without the database.

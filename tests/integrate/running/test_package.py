@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import tunesmith as ts
 from onnx import helper
+from tunesmith.integrate.lowering.choice import Choice
 from tunesmith.integrate.running.inputs import filled
 from tunesmith.integrate.running.package import Package
+from tunesmith.integrate.running.profiling import profile
 from tunesmith.machine.arrays import aligned_copy
 from tunesmith.machine.signature import ArgSpec
 
@@ -137,6 +139,33 @@ def test_the_profile_names_every_function(net_package: Any) -> None:
     assert row["gflops"] == pytest.approx(heaviest.flops / row["seconds"] / 1e9)
     assert row["roofline_fraction"] > 0
     assert (row["origin"], row["schedule"]) == ("default", "conv2d")
+
+
+def test_the_profile_does_not_count_its_own_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watched call takes Python 2 s before and after it, a function 10 s, and what TVM itself calls 1 s."""
+    now, vm = [0.0], {}
+    monkeypatch.setattr("tunesmith.integrate.running.profiling.time.perf_counter", lambda: now[0])
+
+    def watched(*_tensors: Any) -> None:
+        for symbol, seconds in (("vm.builtin.null_value", 1.0), ("f", 10.0), ("f_prepacked", 10.0)):
+            now[0] += 2.0
+            vm["watch"](None, symbol, True, None)
+            now[0] += seconds + 2.0
+            vm["watch"](None, symbol, False, None)
+
+    def unwatched(*_tensors: Any) -> None:
+        now[0] += 21.0
+
+    vm |= {"main": watched, "set_instrument": lambda watch: vm.update(watch=watch)}
+    rows = profile(unwatched, vm, [], [Choice("f", "default", "general", "")], repeat=2)
+    assert [(row["function"], row["calls"], row["seconds"]) for row in rows] == [
+        ("f", 2, 20.0),
+        ("(runtime)", 1, 1.0),
+    ]
+    assert rows[0]["share"] == pytest.approx(20 / 21)
+    # A slow inference of a busy machine is not the runtime's fault.
+    busy = profile(lambda *t: [unwatched() for _ in range(9)], vm, [], [Choice("f", "", "", "")], repeat=2)
+    assert busy[1]["seconds"] == 3.0
 
 
 def test_the_output_path_is_checked_before_the_work(
