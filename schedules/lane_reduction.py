@@ -6,7 +6,8 @@ from math import ceil
 
 from tvm import s_tir
 
-from .analysis import loops_by_kind
+from .analysis import has_condition, loops_by_kind
+from .loop_partition import partition
 
 # Partial results are reduced in steps of so many: long vectors, few steps.
 _AT_ONCE = 4
@@ -46,6 +47,8 @@ def arrange_parts(sch: s_tir.Schedule, name: str, dimensions: int, depth: int) -
     parts, rows = kept[:dimensions], kept[dimensions:]
     sch.reorder(*rows, *reduced, *parts)
     sch.vectorize(sch.fuse(*parts))
+    if reduced and has_condition(sch, name):
+        partition(sch, reduced[0])
     if reduced:
         sch.decompose_reduction(block, reduced[0])
 

@@ -19,11 +19,6 @@ LEAST_PARALLEL_WORK = 1 << 15
 """Elements below which waking the other threads (about 5 us) costs more than it saves."""
 
 
-def partition(sch: s_tir.Schedule, loop: Any) -> None:
-    """Let TVM cut a loop whose last iteration is incomplete: the others then have no condition."""
-    sch.annotate(loop, "pragma_loop_partition_hint", 1)
-
-
 def inline_blocks(sch: s_tir.Schedule, names: Iterable[str]) -> None:
     """Compute each named block inside the blocks that read it."""
     for name in names:

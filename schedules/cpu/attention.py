@@ -38,9 +38,10 @@ from ...machine.facts import facts
 from ..analysis import block_names, is_reduction, loops_by_kind, output_blocks, static_extents
 from ..contraction import product_operands
 from ..lane_reduction import arrange_parts, reduce_in_lanes
+from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
-from ..transforms import panel_order, partition, relayout_read, transpose_last, vectorize_last
+from ..transforms import panel_order, relayout_read, transpose_last, vectorize_last
 from .register_tile import LEAST_PARALLEL_SUMS
 
 _ROWS = (1, 2, 4, 6, 8, 12)

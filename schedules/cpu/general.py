@@ -44,10 +44,11 @@ from ..analysis import (
     uses_calls,
     writes_in_order,
 )
+from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from ..streaming import exceeds_caches, stream_output, streams
-from ..transforms import LEAST_PARALLEL_WORK, partition, vectorize_last
+from ..transforms import LEAST_PARALLEL_WORK, vectorize_last
 
 
 def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: int) -> None:

@@ -41,11 +41,12 @@ from ..analysis import (
     writes_in_order,
 )
 from ..lane_reduction import arrange_parts, best_width, reduce_in_lanes
+from ..loop_partition import partition
 from ..row_nest import RowNest, find_rows
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..streaming import exceeds_caches, stream_output, streams
-from ..transforms import LEAST_PARALLEL_WORK, partition
+from ..transforms import LEAST_PARALLEL_WORK
 
 # Elements of each of neighbouring rows that are added to their sums at a time.
 _ADDED_AT_ONCE = 4

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import s_tir
+from tvm import s_tir, tirx
 
 from ... import schedules
 from ...kernels.operator import Workload
@@ -16,6 +16,7 @@ from ...machine.errors import InputError, last_line
 from ...machine.target import as_target, target_text
 from ...schedules.algorithms import in_form
 from ...schedules.intrinsics import register_intrinsics
+from ...schedules.loop_partition import partition_loops
 from .database import Database
 from .plain_text import require_plain
 from .record import Record
@@ -57,7 +58,9 @@ def build(func_or_schedule: Any, target: Any) -> Any:
     tvm.runtime.Executable
         Its function is ``main`` unless a module names others.
     """
-    return tvm.compile(getattr(func_or_schedule, "mod", func_or_schedule), target=as_target(target))
+    mod = getattr(func_or_schedule, "mod", func_or_schedule)
+    mod = tvm.IRModule({"main": mod}) if isinstance(mod, tirx.PrimFunc) else mod
+    return tvm.compile(partition_loops(mod), target=as_target(target))
 
 
 def compile(workload: Workload, database: Database | None = None, target: Any = "host") -> Kernel:

@@ -1,0 +1,58 @@
+"""Loops whose last iteration is incomplete are cut before it, so that the others have no condition.
+
+TVM's own pass does it, but where it stands in TVM's pipeline it comes too late: integers of 64 bits have been
+narrowed to 32 by then, with new loop variables, and the marks still name the old ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm_ffi import structural_walk
+
+PARTITION_MARK = "pragma_loop_partition_hint"
+"""TVM's annotation of a loop to be cut."""
+
+# TVM's first steps on a scheduled function, as far as its pass needs them: blocks become plain loops.
+_LOWER = tvm.ir.transform.Sequential(
+    [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.StmtSimplify(),
+        s_tir.transform.LowerOpaqueBlock(),
+        s_tir.transform.LoopPartition(),
+        # Conditions that are now plainly true would keep vectors from being made.
+        s_tir.transform.StmtSimplify(),
+    ]
+)
+
+
+def partition(sch: s_tir.Schedule, loop: Any) -> None:
+    """Mark a loop whose last iteration is incomplete, to be cut before it."""
+    sch.annotate(loop, PARTITION_MARK, 1)
+
+
+def partition_loops(mod: Any) -> Any:
+    """Cut the marked loops of a module's functions; functions without any stay as they are.
+
+    What is cut is lowered to plain loops: this is the last step before a module is compiled.
+    """
+    functions = {name: func for name, func in mod.functions.items() if _is_marked(func)}
+    if not functions:
+        return mod
+    result = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
+    result.update(_LOWER(tvm.IRModule(functions)))
+    return result
+
+
+def _is_marked(func: Any) -> bool:
+    marked: list[bool] = []
+    if isinstance(func, tirx.PrimFunc):
+        structural_walk(func.body, (tirx.For, lambda loop: marked.append(PARTITION_MARK in loop.annotations)))
+    return any(marked)
