@@ -9,6 +9,7 @@ from .cpu.attention import ATTENTION
 from .cpu.conv2d import CONV2D
 from .cpu.few_rows import FEW_ROWS
 from .cpu.general import GENERAL
+from .cpu.grouped import GROUPED
 from .cpu.matmul import MATMUL
 from .cpu.quantized import QUANTIZED
 from .cpu.rows import ROWS
@@ -24,6 +25,7 @@ RULES: tuple[ScheduleRule, ...] = (
     MATMUL,
     WINOGRAD,
     CONV2D,
+    GROUPED,
     ATTENTION,
     WINDOW,
     ROWS,

@@ -9,29 +9,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from tvm import s_tir
 
 from ..machine.errors import InputError
-from . import winograd_form
+from . import grouped_form, winograd_form
 from .analysis import root_block
 
 _NOTE = "tunesmith.algorithm."
 _NOTED = re.compile(re.escape(_NOTE) + r"(\w+)")
+_NUMBER = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 
-ALGORITHMS: dict[str, Callable[[Any], Any]] = {
-    f"winograd_{m}": partial(winograd_form.restate, m=m) for m in winograd_form.POINTS
+ALGORITHMS: dict[str, Callable[[Any, int], Any]] = {
+    "winograd": winograd_form.restate,
+    "grouped": grouped_form.restate,
 }
-"""Functions from a PrimFunc to another with the same parameters and result, by the algorithm's name."""
+"""Functions from a PrimFunc and a number to another with the same parameters and result, by name.
+
+An algorithm is named together with its number: ``winograd_4``.
+"""
 
 
 def begin(func: Any, algorithm: str) -> s_tir.Schedule:
     """Return a schedule of a function in the form of an algorithm, noted as the first step of its trace."""
-    sch = s_tir.Schedule(ALGORITHMS[algorithm](func))
+    sch = s_tir.Schedule(_form(algorithm)(func))
     sch.annotate(root_block(sch), _NOTE + algorithm, 1)
     return sch
+
+
+def _form(algorithm: str) -> Callable[[Any], Any]:
+    """Return the function that puts another into the form of an algorithm."""
+    name, _, number = algorithm.rpartition("_")
+    if name not in ALGORITHMS or _NUMBER.fullmatch(number) is None:
+        raise InputError(f"the trace begins with an algorithm that is unknown here: {algorithm}")
+    restate, value = ALGORITHMS[name], int(number)
+    return lambda func: restate(func, value)
 
 
 def has_algorithm(trace: str) -> bool:
@@ -50,10 +63,9 @@ def in_form(func: Any, trace: str) -> Any:
     noted = _NOTED.search(trace)
     if noted is None:
         return func
-    if noted[1] not in ALGORITHMS:
-        raise InputError(f"the trace begins with an algorithm that is unknown here: {noted[1]}")
+    form = _form(noted[1])
     try:
-        return ALGORITHMS[noted[1]](func)
+        return form(func)
     except InputError as error:
         raise InputError(
             f"the trace begins with the algorithm {noted[1]}, which does not fit: {error}"

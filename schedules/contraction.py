@@ -11,6 +11,7 @@ from typing import Any
 from tvm import s_tir
 from tvm.ir import TensorLoad
 from tvm.tirx import Add, Cast, IterVar, Mul, Var
+from tvm_ffi import structural_walk
 
 from ..kernels.operator import CONSTANT_ARGUMENTS
 from .analysis import (
@@ -18,7 +19,6 @@ from .analysis import (
     has_condition,
     index_variables,
     is_reduction,
-    same_shape,
     static_extents,
     written_buffer,
 )
@@ -70,7 +70,9 @@ class Contraction:
     prologue : tuple of str
         Blocks that make the operands, in order.
     staged : str or None
-        The one of them that must stay a copy because it pads the data.
+        The one of them that must stay a copy because it pads the data, or brings its channels together.
+    weight_block : str or None
+        The one of them that lays the weight out anew: what makes the panels.
     epilogue : tuple of str
         Blocks that work on the output element by element, in order.
     rest : tuple of str
@@ -99,6 +101,7 @@ class Contraction:
     plain: bool
     prologue: tuple[str, ...]
     staged: str | None
+    weight_block: str | None
     epilogue: tuple[str, ...]
     rest: tuple[str, ...]
     constant_weight: bool
@@ -175,10 +178,14 @@ def find_contraction(func: Any) -> Contraction | None:
     reductions = tuple(sorted(reductions, key=lambda r: alone.get(r, -1)))
     if reductions[-1] not in alone:
         return None
-    around = _blocks_around(sch, names, sums[0], operands[data].source)
+    around = _blocks_around(sch, names, block, operands[data].source, plain)
     if around is None:
         return None
     prologue, staged, epilogue, rest = around
+    weights = [operands[weight].source]
+    weight_block = next((n for n in prologue if _lays_out_anew(sch, n, weights[0])), None)
+    if weight_block is not None:
+        weights = [region.source for region in sch.get(sch.get_sblock(weight_block)).reads]
     return Contraction(
         block=sums[0],
         data=_read_index(block, operands[data]),
@@ -200,26 +207,53 @@ def find_contraction(func: Any) -> Contraction | None:
         plain=plain,
         prologue=prologue,
         staged=staged,
+        weight_block=weight_block,
         epilogue=epilogue,
         rest=rest,
-        constant_weight=is_constant_argument(func, operands[weight].source),
+        constant_weight=all(is_constant_argument(func, each) for each in weights),
     )
 
 
 def _blocks_around(
-    sch: s_tir.Schedule, names: list[str], block: str, data: Any
+    sch: s_tir.Schedule, names: list[str], block: Any, data: Any, plain: bool
 ) -> tuple[tuple[str, ...], str | None, tuple[str, ...], tuple[str, ...]] | None:
-    """Return the blocks before, the one of them that pads the data, those after of its shape, and others.
+    """Return the blocks before, the one of them that stays a copy, those after of its shape, and others.
 
     None where something else than the data is padded.
     """
-    at = names.index(block)
+    at = names.index(str(block.name_hint))
     prologue, after = tuple(names[:at]), tuple(names[at + 1 :])
-    epilogue = tuple(takewhile(lambda name: same_shape(sch, block, name), after))
+    shape = tuple(int(e) for e in block.writes[0].source.shape)
+    epilogue = tuple(takewhile(lambda name: static_extents(sch, name) == shape, after))
     padding = [name for name in prologue if has_condition(sch, name)]
     if len(padding) > 1 or (padding and written_buffer(sch, padding[0]) != data.name):
         return None
-    return prologue, padding[0] if padding else None, epilogue, after[len(epilogue) :]
+    copies = padding if plain else [*padding, *(n for n in prologue if _brings_together(sch, n, data))]
+    return prologue, copies[0] if copies else None, epilogue, after[len(epilogue) :]
+
+
+def _brings_together(sch: s_tir.Schedule, name: str, data: Any) -> bool:
+    """Tell whether a block makes elements of the data neighbours that are none where they come from."""
+    block = sch.get(sch.get_sblock(name))
+    last = block.iter_vars[-1].var
+    loads = _loads(block)
+    return block.writes[0].source.same_as(data) and any(
+        last in index_variables(load.indices) - index_variables(load.indices[-1:]) for load in loads
+    )
+
+
+def _lays_out_anew(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
+    """Tell whether a block makes the weight from something with other axes, which no reader could cache."""
+    block = sch.get(sch.get_sblock(name))
+    loads = _loads(block)
+    ranks = {len(load.indices) for load in loads}
+    return block.writes[0].source.same_as(weight) and bool(ranks) and len(weight.shape) not in ranks
+
+
+def _loads(block: Any) -> list[Any]:
+    loads: list[Any] = []
+    structural_walk(block.body, [(TensorLoad, loads.append)])
+    return loads
 
 
 def product_operands(block: Any) -> tuple[TensorLoad, TensorLoad] | None:

@@ -27,11 +27,10 @@ from typing import Any
 import tvm
 from tvm import s_tir, te, tirx
 from tvm.sym import Analyzer
-from tvm_ffi import structural_map
 
 from ..machine.errors import InputError
-from .analysis import written_buffer
 from .contraction import Contraction, find_contraction, product_operands
+from .restatement import with_stages
 
 TAPS = 3
 """Rows and columns of the weight."""
@@ -114,34 +113,18 @@ def restate(func: Any, m: int) -> Any:
     Raises
     ------
     InputError
-        There is no such convolution: a trace may name a form that is not one of its function.
+        There is no such convolution, or there are no such tiles: a trace may name a form that is not one of
+        its function.
     """
     found = find_convolution(func)
-    if found is None:
-        raise InputError("the function has no 3x3 convolution that Winograd's form computes")
+    if found is None or m not in POINTS:
+        raise InputError(
+            f"the function has no 3x3 convolution that Winograd's form computes on {m} x {m} tiles"
+        )
     schedule = s_tir.Schedule(func)
     reads = schedule.get(schedule.get_sblock(found.nest.block)).reads
     data, weight = (reads[i].source for i in (found.nest.data, found.nest.weight))
-    name = written_buffer(schedule, found.nest.block)
-    root = func.body.block
-    output = next(b for b in (*root.alloc_buffers, *func.params) if b.name == name)
-    form = te.create_prim_func(_define(found, data, weight, m), index_dtype_override="int64")
-    given = dict(zip(form.params, (data, weight, output), strict=True))
-    inner = structural_map(form.body, (tirx.Var, lambda v: given.get(v, v))).block
-    nests: list[Any] = []
-    for nest in root.body if isinstance(root.body, tirx.SeqStmt) else [root.body]:
-        nests.extend(inner.body if _holds(nest, found.nest.block) else [nest])
-    buffers = [*root.alloc_buffers, *inner.alloc_buffers]
-    block = s_tir.SBlock([], [], [], root.name_hint, tirx.SeqStmt(nests), alloc_buffers=buffers)
-    body = s_tir.SBlockRealize([], True, block)
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
-
-
-def _holds(nest: Any, block: str) -> bool:
-    """Tell whether a loop nest computes the block of this name."""
-    while isinstance(nest, tirx.For):
-        nest = nest.body
-    return isinstance(nest, s_tir.SBlockRealize) and nest.block.name_hint == block
+    return with_stages(func, found.nest.block, (data, weight), _define(found, data, weight, m))
 
 
 def _define(found: Convolution, data: Any, weight: Any, m: int) -> list[Any]:

@@ -22,10 +22,10 @@ def conv2d_space(func: Any, target: Any) -> KnobSpace | None:
     if nest is None or nest.plain:
         return None
     choice = tile_choice(nest, target)
-    return tile_space(choice, _default(choice))
+    return tile_space(choice, default_tile(choice))
 
 
-def _default(choice: TileChoice) -> dict[str, int]:
+def default_tile(choice: TileChoice) -> dict[str, int]:
     """Choose a tile without a search: a divisor of the output line, with no more rows than L1 has ways.
 
     Where that leaves small ones only, more rows where they divide it (27x27, 256 channels 1x1: 221 GFLOP/s

@@ -161,7 +161,7 @@ def _tile_loops(
 
 def _inline_around(sch: s_tir.Schedule, nest: Contraction) -> Any | None:
     """Inline what comes before and after; return the block that writes the result, if it is another."""
-    inline_blocks(sch, [name for name in nest.prologue if name != nest.staged])
+    inline_blocks(sch, [name for name in nest.prologue if name not in (nest.staged, nest.weight_block)])
     inline_blocks(sch, [*nest.epilogue[:-1], *nest.rest[:-1]])
     return sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else None
 
@@ -205,6 +205,9 @@ def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int, pro
     block = sch.get_sblock(nest.block)
     if nest.columns % nr or nest.channels % products:
         panels = _producer_of(sch, block, nest.weight)
+        inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
+    elif nest.weight_block:
+        panels = sch.get_sblock(nest.weight_block)
     else:
         panels = sch.cache_read(block, nest.weight, "global")
     at = nest.weight_axes.index

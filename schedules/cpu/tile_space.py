@@ -197,7 +197,8 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
 
 def reads_unpacked(nest: Contraction, nr: int) -> bool:
     """Tell whether whole vectors of the weight can be read where it lies."""
-    return nest.weight_axes[-1] == nest.column and nest.columns % nr == 0
+    lies = nest.weight_block is None and nest.weight_axes[-1] == nest.column
+    return lies and nest.columns % nr == 0
 
 
 def _positive(knobs: Knobs) -> bool:

@@ -120,7 +120,10 @@ def test_a_trace_begins_with_the_algorithm_and_is_replayed(target):
 
 def test_a_trace_with_an_unknown_or_unfitting_algorithm_is_refused(target):
     trace = trace_text(WINOGRAD.scheduled(WORKLOADS["padded"].func, target))
-    with pytest.raises(InputError, match="begins with an algorithm that is unknown here: winograd_8"):
+    for name in ("karatsuba_4", "winograd_x", "winograd_0", "winograd_04", "winograd"):
+        with pytest.raises(InputError, match=f"begins with an algorithm that is unknown here: {name}"):
+            replay_trace(trace.replace("winograd_4", name), WORKLOADS["padded"].func)
+    with pytest.raises(InputError, match=r"algorithm winograd_8, which does not fit.* on 8 x 8 tiles"):
         replay_trace(trace.replace("winograd_4", "winograd_8"), WORKLOADS["padded"].func)
     with pytest.raises(InputError, match="begins with the algorithm winograd_4, which does not fit"):
         replay_trace(trace, OTHERS["strided"].func)
