@@ -13,6 +13,15 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx.onnx_frontend import Conv, ReduceMax, ReduceMin, Slice, onnx_input
 
+# TVM sorts no numbers of these types.
+_SORTED_AS = {
+    "int16": "int32",
+    "uint16": "int32",
+    "uint32": "int64",
+    "uint64": "int64",
+    "bfloat16": "float32",
+}
+
 Converter = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 """Makes a Relax expression from a block builder, a node's inputs, and its attributes with the "opset"."""
 
@@ -96,6 +105,44 @@ def _power(builder: Any, inputs: Sequence[Any], _attributes: Mapping[str, Any]) 
     return result if inside == kind else op.astype(builder.normalize(op.round(result)), kind)
 
 
+def _modulo(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Take the remainder with the divisor's sign; of floats from C's remainder, which infinite divisors have.
+
+    TVM computes ``a - b * floor(a / b)``, which is no number where b is infinite.
+    """
+    a, b = inputs
+    kind = a.ty.dtype.dtype
+    if attributes.get("fmod", 0) or not str(kind).startswith(("float", "bfloat")):
+        return (op.mod if attributes.get("fmod", 0) else op.floor_mod)(a, b)
+
+    def made(expr: Any) -> Any:
+        return builder.normalize(expr)
+
+    zero, rest = relax.const(0, kind), made(op.mod(a, b))
+    opposite = made(op.logical_xor(made(op.less(rest, zero)), made(op.less(b, zero))))
+    other_sign = made(op.logical_and(made(op.not_equal(rest, zero)), opposite))
+    return op.where(other_sign, made(op.add(rest, b)), rest)
+
+
+def _top_k(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Sort as another type what TVM sorts not at all: in an order that is the same."""
+    data, *given = inputs
+    kind = str(data.ty.dtype.dtype)
+    sorted_as = _SORTED_AS.get(kind, kind)
+    k = int(given[0].value.numpy().item() if given else attributes["k"])
+    # Half of the range lower, so that the order of signed numbers is that of unsigned ones.
+    top = relax.const(np.uint64(1 << 63)) if kind == "uint64" else None
+    if top is not None:
+        data = builder.normalize(op.bitwise_xor(data, top))
+    data = data if sorted_as == kind else builder.normalize(op.astype(data, sorted_as))
+    axis, largest = int(attributes.get("axis", -1)), bool(attributes.get("largest", 1))
+    found = builder.normalize(op.topk(data, k, axis, "both", largest, "int64"))
+    values, places = (builder.normalize(relax.TupleGetItem(found, i)) for i in range(2))
+    values = values if sorted_as == kind else builder.normalize(op.astype(values, kind))
+    values = values if top is None else builder.normalize(op.bitwise_xor(values, top))
+    return relax.Tuple([values, places])
+
+
 def _slice(builder: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """Slice from and to attributes, as before version 10; TVM has the later form alone."""
     if attributes["opset"] >= 10:
@@ -164,6 +211,7 @@ CONVERTERS: dict[str, Converter] = {
     "Max": _pairwise(op.maximum),
     "Mean": _mean,
     "Min": _pairwise(op.minimum),
+    "Mod": _modulo,
     "PRelu": _prelu,
     "Pow": _power,
     "ReduceMax": _extremum(ReduceMax, -inf),
@@ -171,5 +219,6 @@ CONVERTERS: dict[str, Converter] = {
     "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
     "Sum": _pairwise(op.add),
+    "TopK": _top_k,
 }
 """By the names of standard operators."""

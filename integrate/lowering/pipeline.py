@@ -16,6 +16,7 @@ from .groups import SplitGroups
 from .layouts import ChannelsLast, SettleLayouts
 from .scales import FoldScales
 from .siblings import CombineSiblings
+from .sums import SumInFloat32
 from .weight_marks import MarkWeights
 
 
@@ -82,6 +83,7 @@ PHASES = (
     # Everything element-wise goes into its producer.
     Sequential(
         [
+            SumInFloat32(),
             transform.LegalizeOps(),
             transform.AnnotateTIROpPattern(),
             transform.FuseOps(),
