@@ -61,11 +61,18 @@ def best_width(length: int, lanes: int, vectors: int) -> int:
     additions, a register or the latency each, and of the steps in which the parts are reduced.
     """
     widths = [w for w in range(1, vectors * lanes + 1) if length % w == 0 and w < length] or [1]
+    return min(widths, key=lambda width: _cycles(length, width, lanes))
 
-    def cycles(width: int) -> int:
-        return length // width * max(ceil(width / lanes), _LATENCY) + _LATENCY * sum(_steps(width))
 
-    return min(widths, key=cycles)
+def is_faster_lengthened(length: int, lanes: int, vectors: int) -> bool:
+    """Tell whether a row takes fewer cycles as a multiple of ``vectors * lanes`` (see `whole_rows_form`)."""
+    longer = ceil(length / (vectors * lanes)) * vectors * lanes
+    now, then = (_cycles(n, best_width(n, lanes, vectors), lanes) for n in (length, longer))
+    return then < now
+
+
+def _cycles(length: int, width: int, lanes: int) -> int:
+    return length // width * max(ceil(width / lanes), _LATENCY) + _LATENCY * sum(_steps(width))
 
 
 def _steps(width: int) -> list[int]:

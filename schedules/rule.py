@@ -42,14 +42,14 @@ class ScheduleRule:
         ``open_space(func, target)`` returns the knob space, or None where the rule does not apply.
     algorithm : callable or None
         ``algorithm(knobs)`` names the one of `algorithms.ALGORITHMS` in whose form the function is rewritten;
-        None where it is rewritten as it is.
+        None, or the name None, where it is rewritten as it is.
     """
 
     name: str
     summary: str
     rewrite: Callable[..., None]
     open_space: Callable[[Any, Any], KnobSpace | None]
-    algorithm: Callable[[Knobs], str] | None = None
+    algorithm: Callable[[Knobs], str | None] | None = None
 
     def space(self, func: Any, target: Any) -> KnobSpace | None:
         """Return the space of this rule on a PrimFunc, or None where the rule does not apply."""
@@ -94,15 +94,21 @@ class ScheduleRule:
         if target is None:
             raise InputError("MetaSchedule tells no schedule rule its target: call it under `with target:`")
         space = self.space(func, target)
-        # MetaSchedule replays a trace on the function as it is.
-        if space is None or self.algorithm is not None:
+        if space is None:
             return []
-        others = [p for p in space.points if p != space.default]
+        # MetaSchedule replays a trace on the function as it is.
+        points = [p for p in space.points if self._algorithm(p) is None]
+        others = [p for p in points if p != space.default]
         drawn = np.random.default_rng(0).permutation(len(others))[: META_SCHEDULE_POINTS - 1]
-        return [self._rewritten(func, point) for point in (space.default, *(others[i] for i in drawn))]
+        first = [p for p in points if p == space.default]
+        return [self._rewritten(func, point) for point in (*first, *(others[i] for i in drawn))]
+
+    def _algorithm(self, knobs: Knobs) -> str | None:
+        return None if self.algorithm is None else self.algorithm(knobs)
 
     def _rewritten(self, func: Any, knobs: Knobs) -> Any:
-        sch = s_tir.Schedule(func) if self.algorithm is None else begin(func, self.algorithm(knobs))
+        algorithm = self._algorithm(knobs)
+        sch = s_tir.Schedule(func) if algorithm is None else begin(func, algorithm)
         with blamed(f"the schedule {self.name!r}", self.rewrite):
             self.rewrite(sch, **knobs)
         return sch

@@ -21,8 +21,8 @@ of ``wide`` rows, and no partial results are needed. A reduction with fewer rows
 parts that are reduced in parallel first.
 
 The input is read from memory once; only rows that do not fit a cache are read more often. What does not fill
-a vector is computed one by one, after a loop without conditions (TVM's loop partition). Rows of a prime
-length have no parts: they are left to the general rule.
+a vector is computed after a loop without conditions (`loop_partition`). Rows of a length that no vectors
+divide are reduced as if they were longer, in the form of ``whole_rows_form``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from typing import Any
 
 from tvm import s_tir
 
-from ...machine.facts import facts
 from ..analysis import (
     block_names,
     is_read_by_more,
@@ -40,30 +39,28 @@ from ..analysis import (
     uses_calls,
     writes_in_order,
 )
-from ..lane_reduction import arrange_parts, best_width, reduce_in_lanes
+from ..lane_reduction import arrange_parts, reduce_in_lanes
 from ..loop_partition import partition
 from ..row_nest import RowNest, find_rows
 from ..rule import ScheduleRule
-from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..streaming import exceeds_caches, stream_output, streams
+from ..streaming import stream_output, streams
 from ..transforms import LEAST_PARALLEL_WORK
+from .row_space import rows_space, whole_rows
 
 # Elements of each of neighbouring rows that are added to their sums at a time.
 _ADDED_AT_ONCE = 4
 
-# Vectors of partial results: enough to hide the latency of an addition, 3 or 4 cycles, 1 or 2 of them each.
-_VECTORS = 4
-
-_BLOCKS = (1, 2, 4, 8)
-# Neighbouring rows: sums of 256 vectors are 16 KiB.
-_ACROSS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_TILES_A_CORE = 2
-# What a block of rows reads and writes stays in L1: an input, an intermediate and an output, and room.
-_SHARE_OF_L1 = 4
-
 
 def schedule_rows(
-    sch: s_tir.Schedule, *, lanes: int, vectors: int, block: int, parallel: int, parts: int, stream: int
+    sch: s_tir.Schedule,
+    *,
+    lanes: int,
+    vectors: int,
+    block: int,
+    parallel: int,
+    parts: int,
+    whole: int,
+    stream: int,
 ) -> None:
     """Rewrite a function that works row by row in place.
 
@@ -81,9 +78,13 @@ def schedule_rows(
         1 spreads the rows over the threads; 0 stays on one.
     parts : int
         1: every row is reduced as a whole; more: into so many parts first, in parallel.
+    whole : int
+        1: the function is in the form that `whole_rows_form.restate` gives it, and each part of a row is
+        whole vectors; 0: it is as it was.
     stream : int
         1 writes an output as long as its rows past the caches where they are whole vectors.
     """
+    del whole
     nest = find_rows(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
     _inline_cheap(sch, nest)
@@ -112,77 +113,13 @@ def schedule_rows(
             stream_output(sch, copy, steps, lanes, nest.output_dtype)
 
 
-def rows_space(func: Any, target: Any) -> KnobSpace | None:
-    """Return the vectors and the threading to choose from, or None where rows are not independent."""
-    nest = find_rows(func)
-    if nest is None:
-        return None
-    machine = facts(target)
-    widest = machine.lanes(nest.dtype)
-    width = best_width(nest.length, widest, _VECTORS)
-    if nest.contiguous and width < widest // 2 and nest.length > _VECTORS * widest:
-        return None
-    blocks = tuple(b for b in _BLOCKS if nest.row_extent % b == 0) if nest.contiguous else (1,)
-    in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * machine.vector_bits // 8 // widest)
-    block = max((b for b in blocks if b <= max(1, in_l1)), default=1)
-    # A reduction alone only reads: one row after the other, as memory is fastest.
-    block = 1 if nest.is_one_reduction else block
-    parts = _default_parts(nest, widest, machine.cores)
-    vectors = _default_vectors(nest, widest, 1 if parts > 1 else _TILES_A_CORE * machine.cores)
-    return KnobSpace(
-        knobs=(
-            Knob("lanes", tuple(sorted({1, max(1, widest // 2), widest})), "elements in a vector"),
-            Knob("vectors", _ACROSS, "vectors of partial results, or of neighbouring rows"),
-            Knob("block", blocks, "rows taken through each step together"),
-            Knob("parallel", (0, 1), "1: rows are spread over the threads"),
-            Knob("stream", (0, 1), "1: the output is written past the caches"),
-            Knob("parts", tuple(sorted({1, parts})), "parts of a row that are reduced in parallel"),
-        ),
-        constraints=(
-            Constraint("lanes and vectors are powers of two", _powers_of_two),
-            Constraint(
-                f"block divides the innermost axis of rows ({nest.row_extent}), and is 1 across rows",
-                lambda k: k["block"] == 1 or (k["block"] in blocks and k["parts"] == 1),
-            ),
-            Constraint(
-                f"parts divides the row ({nest.length}), and is 1 where more is done than one reduction",
-                lambda k: k["parts"] == 1 or (nest.is_one_reduction and nest.length % k["parts"] == 0),
-            ),
-        ),
-        default={
-            "lanes": widest,
-            "vectors": vectors,
-            "block": block if parts == 1 else 1,
-            "parallel": 1,
-            "parts": parts,
-            "stream": exceeds_caches(func, target),
-        },
-    )
-
-
 ROWS = ScheduleRule(
     name="rows",
     summary="rows of a reduction, a norm or a softmax, each finished in cache, in vectors of partial results",
     rewrite=schedule_rows,
     open_space=rows_space,
+    algorithm=whole_rows,
 )
-
-
-def _powers_of_two(knobs: Knobs) -> bool:
-    return all(k >= 1 and k & (k - 1) == 0 for k in (knobs["lanes"], knobs["vectors"]))
-
-
-def _default_vectors(nest: RowNest, lanes: int, tiles: int) -> int:
-    """Choose as many vectors as a row fills at least twice; of neighbours as many as leave enough tiles.
-
-    Neighbours are whole vectors where they can be: what is left of a row of rows is computed one by one.
-    """
-    if nest.contiguous:
-        return next((v for v in (_VECTORS, 2) if nest.length >= 2 * v * lanes), 1)
-    extent, others = nest.extents[-1], nest.count // nest.extents[-1]
-    whole = [v for v in _ACROSS if extent % (v * lanes) == 0]
-    shared = [v for v in whole if others * extent // (v * lanes) >= tiles]
-    return max(shared, default=min(whole, default=next((v for v in (4, 2) if extent >= 2 * v * lanes), 1)))
 
 
 def _streams(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> bool:
@@ -190,17 +127,6 @@ def _streams(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> bool:
     along = nest.contiguous and nest.output not in nest.reductions and nest.extents[-1] > lanes > 1
     whole = along and nest.extents[-1] % lanes == 0 and len(nest.rows) < len(nest.extents)
     return whole and streams(nest.output_dtype) and writes_in_order(sch, sch.get_sblock(nest.output))
-
-
-def _default_parts(nest: RowNest, lanes: int, cores: int) -> int:
-    """Choose to cut a reduction where rows, or tiles of neighbouring rows, are too few for the threads.
-
-    Across rows, tiles are as wide as sums fit L1, so that whole stretches of memory are read.
-    """
-    tiles = nest.count if nest.contiguous else nest.count // min(nest.extents[-1], _ACROSS[-1] * lanes)
-    if not nest.is_one_reduction or nest.work < LEAST_PARALLEL_WORK or tiles >= _TILES_A_CORE * cores:
-        return 1
-    return next((p for p in (4 * cores, 2 * cores, cores) if nest.length % p == 0), 1)
 
 
 def _inline_cheap(sch: s_tir.Schedule, nest: RowNest) -> None:

@@ -3,10 +3,13 @@
 import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import as_prim_func
+from tunesmith.machine.errors import InputError
+from tunesmith.schedules.algorithms import has_algorithm
 from tunesmith.schedules.cpu.rows import ROWS
 from tunesmith.schedules.lane_reduction import best_width
 from tunesmith.schedules.row_nest import find_rows
-from tvm import te, topi
+from tunesmith.schedules.whole_rows_form import restate
+from tvm import s_tir, te, topi
 
 
 def of(function, *shapes, **options):
@@ -34,6 +37,15 @@ ROWED = {
     "sum_middle": (of(topi.sum, (5, 64, 33), axis=1), ((0, 1), (1, 1)), False, 64),
     "sum_of_one_row": (of(topi.sum, (1, 65536), axis=1), ((0, 1),), True, 65536),
     "sum_first_and_last": (of(topi.sum, (32, 17, 128), axis=(0, 2)), ((0, 1),), True, 4096),
+    "sum_of_prime_length": (of(topi.sum, (6, 1009), axis=1), ((0, 1),), True, 1009),
+    "sum_of_one_odd_row": (of(topi.sum, (1, 65537), axis=1), ((0, 1),), True, 65537),
+    "softmax_of_prime_length": (of(topi.nn.log_softmax, (5, 197)), ((0, 1),), True, 197),
+    "layer_norm_of_odd_length": (
+        of(topi.nn.layer_norm, (7, 333), (333,), (333,), axis=[1], epsilon=1e-5),
+        ((0, 1),),
+        True,
+        333,
+    ),
     "argmax": (of(topi.argmax, (65, 700), axis=1), ((0, 1),), True, 700),
     "global_pool": (of(topi.sum, (2, 32, 7, 7), axis=(2, 3)), ((0, 1), (1, 1)), True, 49),
     "grouped": (of(grouped, (3, 20, 48)), ((0, 1), (1, 4)), True, 192),
@@ -72,16 +84,48 @@ def test_what_has_no_rows_is_left_alone(name, target):
 def test_every_kind_of_point_is_right(name, target, assert_same_outputs):
     func = ROWED[name][0]
     space = ROWS.space(func, target)
-    chosen = [space.default, *({**space.default, "lanes": lanes, "vectors": 2} for lanes in (1, 8))]
+    chosen = [
+        space.default,
+        *({**space.default, "lanes": n, "vectors": 2, "whole": 0, "parts": 1} for n in (1, 8)),
+    ]
     chosen += [p for p in space.points if p["lanes"] == 16 and p["parallel"] == 1 and p["vectors"] == 4]
     for knobs in {tuple(p.items()): p for p in chosen}.values():
         assert_same_outputs(func, ROWS.scheduled(func, target, knobs))
 
 
-def test_a_row_of_prime_length_has_no_parts(target):
+@pytest.mark.parametrize(("length", "whole"), [(1009, 1), (1024, 0), (49, 1), (384, 0), (7, 0)])
+def test_rows_that_vectors_do_not_divide_are_made_whole(length, whole, target):
+    space = ROWS.space(of(topi.nn.softmax, (64, length)), target)
+    assert space.default["whole"] == whole
+
+
+def test_a_row_of_prime_length_that_cannot_be_made_whole_is_left_alone(target):
     assert best_width(1009, 16, 4) == 1
-    assert ROWS.space(of(topi.sum, (64, 1009), axis=1), target) is None
-    assert ROWS.space(of(topi.sum, (64, 13), axis=1), target) is not None
+    assert ROWS.space(of(topi.argmax, (64, 1009), axis=1), target) is None
+    assert ROWS.space(of(topi.argmax, (64, 13), axis=1), target) is not None
+
+
+def test_whole_rows_need_vectors_that_do_not_divide_them(target):
+    func = of(topi.sum, (6, 1024), axis=1)
+    with pytest.raises(InputError, match="do not divide the row"):
+        ROWS.scheduled(func, target, {"whole": 1})
+    with pytest.raises(InputError, match="no multiple of 64"):
+        restate(func, 64)
+
+
+def test_what_is_beyond_a_row_is_neutral():
+    longer = restate(of(topi.nn.softmax, (5, 197)), 64)
+    assert find_rows(longer).length == 256
+    # Element by element, nothing is beyond.
+    assert find_rows(longer).extents == (5, 197)
+
+
+def test_metaschedule_gets_the_points_that_are_no_other_function(target):
+    func = of(topi.sum, (6, 1009), axis=1)
+    with target:
+        designs = ROWS(s_tir.Schedule(func))
+    assert designs
+    assert not any(has_algorithm(str(design.trace)) for design in designs)
 
 
 @pytest.mark.parametrize(("length", "width"), [(1024, 64), (1000, 50), (49, 7), (128, 32), (1003, 17)])

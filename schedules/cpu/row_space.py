@@ -1,0 +1,127 @@
+"""The knobs of the row-by-row nest, their candidates, constraints and default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...machine.facts import facts
+from ..lane_reduction import best_width, is_faster_lengthened
+from ..row_nest import RowNest, find_rows
+from ..space import Constraint, Knob, Knobs, KnobSpace
+from ..streaming import exceeds_caches
+from ..transforms import LEAST_PARALLEL_WORK
+from ..whole_rows_form import can_restate
+
+# Vectors of partial results: enough to hide the latency of an addition, 3 or 4 cycles, 1 or 2 of them each.
+_VECTORS = 4
+
+_BLOCKS = (1, 2, 4, 8)
+# Neighbouring rows: sums of 256 vectors are 16 KiB.
+_ACROSS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_TILES_A_CORE = 2
+# What a block of rows reads and writes stays in L1: an input, an intermediate and an output, and room.
+_SHARE_OF_L1 = 4
+
+
+def rows_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the vectors and the threading to choose from, or None where rows are not independent."""
+    nest = find_rows(func)
+    if nest is None:
+        return None
+    machine = facts(target)
+    widest = machine.lanes(nest.dtype)
+    width = best_width(nest.length, widest, _VECTORS)
+    can_be_whole = nest.contiguous and can_restate(func)
+    if nest.contiguous and not can_be_whole and width < widest // 2 and nest.length > _VECTORS * widest:
+        return None
+    blocks = tuple(b for b in _BLOCKS if nest.row_extent % b == 0) if nest.contiguous else (1,)
+    in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * machine.vector_bits // 8 // widest)
+    block = max((b for b in blocks if b <= max(1, in_l1)), default=1)
+    # A reduction alone only reads: one row after the other, as memory is fastest.
+    block = 1 if nest.is_one_reduction else block
+    parts = _default_parts(nest, widest, machine.cores, can_be_whole)
+    vectors = _default_vectors(nest, widest, 1 if parts > 1 else _TILES_A_CORE * machine.cores)
+    return KnobSpace(
+        knobs=(
+            Knob("lanes", tuple(sorted({1, max(1, widest // 2), widest})), "elements in a vector"),
+            Knob("vectors", _ACROSS, "vectors of partial results, or of neighbouring rows"),
+            Knob("block", blocks, "rows taken through each step together"),
+            Knob("parallel", (0, 1), "1: rows are spread over the threads"),
+            Knob("stream", (0, 1), "1: the output is written past the caches"),
+            Knob("parts", tuple(sorted({1, parts})), "parts of a row that are reduced in parallel"),
+            Knob("whole", (0, 1) if can_be_whole else (0,), "1: rows are reduced as whole vectors"),
+        ),
+        constraints=(
+            Constraint("lanes and vectors are powers of two", _powers_of_two),
+            Constraint(
+                f"block divides the innermost axis of rows ({nest.row_extent}), and is 1 across rows",
+                lambda k: k["block"] == 1 or (k["block"] in blocks and k["parts"] == 1),
+            ),
+            Constraint(
+                f"parts divides the row ({nest.length}) unless whole=1, and is 1 unless all is one reduction",
+                lambda k: (
+                    k["parts"] == 1
+                    or (nest.is_one_reduction and (k["whole"] == 1 or nest.length % k["parts"] == 0))
+                ),
+            ),
+            Constraint(
+                f"whole=1 needs vectors that do not divide the row ({nest.length})",
+                lambda k: k["whole"] == 0 or nest.length % _multiple(k) != 0,
+            ),
+        ),
+        default={
+            "lanes": widest,
+            "vectors": vectors,
+            "block": block if parts == 1 else 1,
+            "parallel": 1,
+            "parts": parts,
+            "whole": int(can_be_whole and _is_better_whole(nest, widest, vectors, parts)),
+            "stream": exceeds_caches(func, target),
+        },
+    )
+
+
+def whole_rows(knobs: Knobs) -> str | None:
+    """Name the form in which rows are as long as these knobs want them."""
+    return f"whole_rows_{_multiple(knobs)}" if knobs["whole"] else None
+
+
+def _multiple(knobs: Knobs) -> int:
+    return knobs["lanes"] * knobs["vectors"] * knobs["parts"]
+
+
+def _is_better_whole(nest: RowNest, lanes: int, vectors: int, parts: int) -> bool:
+    """Tell whether parts of a row take fewer cycles as whole vectors, or cannot be had otherwise."""
+    if nest.length % parts:
+        return True
+    return nest.length // parts % (lanes * vectors) > 0 and is_faster_lengthened(
+        nest.length // parts, lanes, vectors
+    )
+
+
+def _powers_of_two(knobs: Knobs) -> bool:
+    return all(k >= 1 and k & (k - 1) == 0 for k in (knobs["lanes"], knobs["vectors"]))
+
+
+def _default_vectors(nest: RowNest, lanes: int, tiles: int) -> int:
+    """Choose as many vectors as a row fills at least twice; of neighbours as many as leave enough tiles.
+
+    Neighbours are whole vectors where they can be: what is left of a row of rows is computed one by one.
+    """
+    if nest.contiguous:
+        return next((v for v in (_VECTORS, 2) if nest.length >= 2 * v * lanes), 1)
+    extent, others = nest.extents[-1], nest.count // nest.extents[-1]
+    whole = [v for v in _ACROSS if extent % (v * lanes) == 0]
+    shared = [v for v in whole if others * extent // (v * lanes) >= tiles]
+    return max(shared, default=min(whole, default=next((v for v in (4, 2) if extent >= 2 * v * lanes), 1)))
+
+
+def _default_parts(nest: RowNest, lanes: int, cores: int, any_length: bool) -> int:
+    """Choose to cut a reduction where rows, or tiles of neighbouring rows, are too few for the threads.
+
+    Across rows, tiles are as wide as sums fit L1, so that whole stretches of memory are read.
+    """
+    tiles = nest.count if nest.contiguous else nest.count // min(nest.extents[-1], _ACROSS[-1] * lanes)
+    if not nest.is_one_reduction or nest.work < LEAST_PARALLEL_WORK or tiles >= _TILES_A_CORE * cores:
+        return 1
+    return next((p for p in (4 * cores, 2 * cores, cores) if any_length or nest.length % p == 0), 1)

@@ -1,0 +1,93 @@
+"""Rows of any length as whole vectors: what is reduced is longer, and neutral beyond a row's end.
+
+A reduction of 50257 elements, 29 times a prime, becomes one of 50304, a multiple of 64::
+
+    out[i] = max(out[i], x[i, k])                                       # k < 50257
+    out[i] = max(out[i], x[i, k] if likely(k < 50257) else -inf)        # k < 50304
+
+Parts of a row are then equally long, and TVM's loop partition leaves the condition in the last step only. A
+loop cut short instead has its condition around the block, where TVM loses it when it moves the block.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.ir import Range, TensorLoad
+from tvm.tirx import IterVar
+
+from ..machine.errors import InputError
+from .analysis import block_names, is_reduction
+
+
+def restate(func: Any, width: int) -> Any:
+    """Lengthen every reduction along one axis to a multiple of ``width``.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        An unscheduled one.
+    width : int
+        Elements that are reduced at a time.
+
+    Raises
+    ------
+    InputError
+        No reduction needs it: a trace may name a form that is not one of its function.
+    """
+    root = func.body.block
+    nests = list(root.body) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    changed = [_lengthened(nest, width) for nest in nests]
+    if not any(changed):
+        raise InputError(f"the function has no reduction that is no multiple of {width}")
+    body = [new or old for new, old in zip(changed, nests, strict=True)]
+    body = tirx.SeqStmt(body) if len(body) > 1 else body[0]
+    block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=root.alloc_buffers)
+    return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
+
+
+def can_restate(func: Any) -> bool:
+    """Tell whether each reduction of an unscheduled function is one that can be lengthened."""
+    schedule = s_tir.Schedule(func)
+    names = [name for name in block_names(schedule) if is_reduction(schedule, name)]
+    return all(_guarded(schedule.get(schedule.get_sblock(name))) is not None for name in names)
+
+
+def _lengthened(nest: Any, width: int) -> Any | None:
+    """Return a loop nest with a longer reduction, or None where it has none that can be."""
+    loops: list[Any] = []
+    while isinstance(nest, tirx.For):
+        loops.append(nest)
+        nest = nest.body
+    block, body = nest.block, _guarded(nest.block)
+    axis = next((v for v in block.iter_vars if v.iter_type == IterVar.CommReduce), None)
+    if body is None or axis is None or int(axis.dom.extent) % width == 0:
+        return None
+    length = tirx.IntImm(axis.dom.extent.ty.dtype, ceil(int(axis.dom.extent) / width) * width)
+    longer = IterVar(Range.from_min_extent(axis.dom.min, length), axis.var, axis.iter_type)
+    axes = [longer if v.same_as(axis) else v for v in block.iter_vars]
+    whole = s_tir.SBlock(axes, block.reads, block.writes, block.name_hint, body, block.init)
+    result: Any = s_tir.SBlockRealize(nest.iter_values, nest.predicate, whole)
+    along = nest.iter_values[list(block.iter_vars).index(axis)]
+    for loop in reversed(loops):
+        extent = length if loop.loop_var.same_as(along) else loop.extent
+        result = tirx.For(loop.loop_var, loop.min, extent, loop.kind, result)
+    return result
+
+
+def _guarded(block: Any) -> Any | None:
+    """Return a reduction's step ``out = out + value`` with the neutral value outside of the row.
+
+    None where it is of another form: over several axes, or of pairs.
+    """
+    reduced = [v for v in block.iter_vars if v.iter_type == IterVar.CommReduce]
+    step, neutral = getattr(block.body, "value", None), getattr(block.init, "value", None)
+    if len(reduced) != 1 or neutral is None or not isinstance(step, (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)):
+        return None
+    if not isinstance(step.a, TensorLoad) or not step.a.source.same_as(block.body.buffer):
+        return None
+    inside = tirx.likely(reduced[0].var < reduced[0].dom.extent)
+    value = type(step)(step.a, tirx.if_then_else(inside, step.b, neutral))
+    return tirx.BufferStore(block.body.buffer, value, block.body.indices)
