@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -71,6 +72,7 @@ class RowNest:
         return prod(self.extents[position] // neighbours for position, neighbours in self.rows)
 
 
+@lru_cache(maxsize=16)  # each rule asks, and then its rewriting
 def find_rows(func: Any) -> RowNest | None:
     """Find the rows of an unscheduled PrimFunc.
 

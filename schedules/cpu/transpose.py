@@ -17,6 +17,7 @@ whole.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -64,6 +65,7 @@ class Transposition:
     dtype: str
 
 
+@lru_cache(maxsize=16)  # each rule asks, and then its rewriting
 def find_transposition(func: Any) -> Transposition | None:
     """Find the one copy that a PrimFunc consists of, if its axes change places and the last is another."""
     sch = s_tir.Schedule(func)

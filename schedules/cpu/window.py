@@ -19,6 +19,7 @@ The weights of a tap are loaded once for all pixels of a tile, and these share m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, prod
 from typing import Any
 
@@ -80,6 +81,7 @@ class Window:
         return prod(self.extents) * prod(self.taps)
 
 
+@lru_cache(maxsize=16)  # each rule asks, and then its rewriting
 def find_window(func: Any) -> Window | None:
     """Find the one sliding window of an unscheduled PrimFunc; None where it is something else."""
     sch = s_tir.Schedule(func)
