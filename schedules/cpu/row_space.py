@@ -110,7 +110,7 @@ def _default_vectors(nest: RowNest, lanes: int, tiles: int) -> int:
     """
     if nest.contiguous:
         return next((v for v in (_VECTORS, 2) if nest.length >= 2 * v * lanes), 1)
-    extent, others = nest.extents[-1], nest.count // nest.extents[-1]
+    extent, others = nest.row_extent, nest.count // nest.row_extent
     whole = [v for v in _ACROSS if extent % (v * lanes) == 0]
     shared = [v for v in whole if others * extent // (v * lanes) >= tiles]
     return max(shared, default=min(whole, default=next((v for v in (4, 2) if extent >= 2 * v * lanes), 1)))
@@ -121,7 +121,7 @@ def _default_parts(nest: RowNest, lanes: int, cores: int, any_length: bool) -> i
 
     Across rows, tiles are as wide as sums fit L1, so that whole stretches of memory are read.
     """
-    tiles = nest.count if nest.contiguous else nest.count // min(nest.extents[-1], _ACROSS[-1] * lanes)
+    tiles = nest.count if nest.contiguous else nest.count // min(nest.row_extent, _ACROSS[-1] * lanes)
     if not nest.is_one_reduction or nest.work < LEAST_PARALLEL_WORK or tiles >= _TILES_A_CORE * cores:
         return 1
     return next((p for p in (4 * cores, 2 * cores, cores) if any_length or nest.length % p == 0), 1)

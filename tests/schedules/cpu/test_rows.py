@@ -137,3 +137,9 @@ def test_few_long_rows_are_cut_into_parts(target):
     func = ROWED["sum_of_one_row"][0]
     assert ROWS.space(func, target).default["parts"] == 4 * int(target.attrs["num-cores"])
     assert "T.parallel" in ROWS.scheduled(func, target).mod.script()
+
+
+def test_neighbouring_rows_are_taken_together_as_far_as_there_are_any(target):
+    # 64 sums of 100352 elements each: the whole line is read at once, not 64 bytes of it.
+    default = ROWS.space(ts.workload("sum", a=32, b=56, c=56, d=64, axes="abc").func, target).default
+    assert default["vectors"] * default["lanes"] == 64
