@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -93,7 +94,7 @@ def find_rows(func: Any) -> RowNest | None:
     if not all(_reduces_each_element_once(sch, name) for name in reductions):
         return None
     (output,) = outputs
-    rows = _rows(sch, names, output)
+    rows = _rows(_with_steps_inlined(sch, names, output), output)
     if not rows:
         return None
     extents = static_extents(sch, output) or ()
@@ -158,7 +159,17 @@ def _loads(body: Any) -> list[Any]:
     return found
 
 
-def _rows(sch: s_tir.Schedule, names: list[str], output: str) -> tuple[tuple[int, int], ...] | None:
+def _with_steps_inlined(sch: s_tir.Schedule, names: list[str], output: str) -> s_tir.Schedule:
+    """Return a schedule whose output reads the results of the reductions, not what is computed of each."""
+    inlined = sch.copy()
+    for name in names:
+        if name != output and not is_reduction(sch, name):
+            with suppress(s_tir.ScheduleError):  # what cannot be inlined tells of the rows as it is
+                inlined.compute_inline(inlined.get_sblock(name))
+    return inlined
+
+
+def _rows(sch: s_tir.Schedule, output: str) -> tuple[tuple[int, int], ...] | None:
     """Return the loops of the output that lead from row to row; None where its loads do not tell."""
     block = sch.get(sch.get_sblock(output))
     spatial = [i for i, v in enumerate(block.iter_vars) if v.iter_type == IterVar.DataPar]
@@ -166,7 +177,7 @@ def _rows(sch: s_tir.Schedule, names: list[str], output: str) -> tuple[tuple[int
         return tuple((i, 1) for i in spatial)
     position = {v.var: i for i, v in enumerate(block.iter_vars)}
     rows: dict[int, int] | None = None
-    results = _results_of_reductions(sch, names)
+    results = _results_of_reductions(sch, block_names(sch))
     for load in _loads(block.body):
         if load.source in results:
             found = _row_loops(load.indices, position)

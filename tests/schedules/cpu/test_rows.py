@@ -33,6 +33,13 @@ ROWED = {
         True,
         96,
     ),
+    # Its output block reads a whole tensor of products with what is reduced.
+    "rms_norm": (
+        of(topi.nn.rms_norm, (6, 7, 96), (96,), axis=[2], epsilon=1e-5),
+        ((0, 1), (1, 1)),
+        True,
+        96,
+    ),
     "sum": (of(topi.sum, (77, 1024), axis=1), ((0, 1),), True, 1024),
     "sum_middle": (of(topi.sum, (5, 64, 33), axis=1), ((0, 1), (1, 1)), False, 64),
     "sum_of_one_row": (of(topi.sum, (1, 65536), axis=1), ((0, 1),), True, 65536),
