@@ -18,6 +18,7 @@ def canonicalized(mod: Any) -> Any:
     - ``take`` with its unchecked default mode: negative indices count from the end, as in ONNX and PyTorch,
       and those beyond the last start again at the first, instead of reading whatever lies behind the array.
       Known indices with equal steps between them, or one alone, are a slice.
+    - ``astype`` to the type that it has: nothing.
     - ``stack``: a concatenation. TVM's ConvertLayout fails on stacks.
     """
     result = mod.clone()
@@ -34,6 +35,8 @@ class _Rewriter(relax.PyExprMutator):
         name = getattr(call.op, "name", "") if isinstance(call, relax.Call) else ""
         if name == "relax.take" and call.attrs["mode"] == _UNCHECKED and call.attrs["axis"] is not None:
             return self._take(call)
+        if name == "relax.astype" and call.attrs["dtype"] == call.args[0].ty.dtype:
+            return call.args[0]
         if name == "relax.stack":
             return self._stack(call)
         return call

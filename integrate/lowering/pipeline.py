@@ -14,6 +14,7 @@ from .dropout import RemoveDropout
 from .dump import NO_DUMP, Dump
 from .groups import SplitGroups
 from .layouts import ChannelsLast, SettleLayouts
+from .norms import RaiseNorms
 from .scales import FoldScales
 from .siblings import CombineSiblings
 from .sums import SumInFloat32
@@ -52,6 +53,9 @@ PHASES = (
             RemoveDropout(),
             FoldConstants(),
             RaiseClips(),
+            # Some exporters subtract a row's mean twice.
+            transform.EliminateCommonSubexpr(),
+            RaiseNorms(),
             FoldScales(),
             transform.CanonicalizeBindings(),
             FoldConstants(),

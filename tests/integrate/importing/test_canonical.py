@@ -48,6 +48,20 @@ def test_known_indices_are_a_slice_where_one_has_them(
     assert "Warning" not in capfd.readouterr().err
 
 
+def test_a_cast_to_the_type_that_it_has_is_none() -> None:
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType(X.shape, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            cast = builder.emit(op.astype(builder.emit(op.astype(x, "float32")), "int32"))
+            result = builder.emit_output(op.abs(cast))
+        builder.emit_func_output(result)
+    bindings = dataflow_bindings(canonicalized(builder.get())["main"])
+    assert [b.value.op.name for b in bindings if isinstance(b.value, relax.Call)] == [
+        "relax.astype",
+        "relax.abs",
+    ]
+
+
 def test_an_index_outside_is_refused() -> None:
     with pytest.raises(ValueError, match="index -6 in an axis of 5"):
         canonicalized(_taken(-6, 1))
