@@ -29,6 +29,7 @@ Dao et al., "FlashAttention", 2022 (which keeps scores in shared memory, where w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tvm import s_tir
@@ -88,6 +89,7 @@ class Attention:
     packed_dtype: str
 
 
+@lru_cache(maxsize=16)  # each rule asks, and then its rewriting
 def find_attention(func: Any) -> Attention | None:
     """Find attention in an unscheduled PrimFunc: two products, between them a softmax that divides last."""
     sch = s_tir.Schedule(func)
