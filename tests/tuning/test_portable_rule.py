@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import tunesmith as ts
+from tunesmith.tuning.processes.worker import WorkerGroup
 from tunesmith.tuning.running.builder import portable_rule
 
 SOURCE = """
@@ -31,9 +31,10 @@ RULE = ts.ScheduleRule("own", "one's own", rewrite, open_space)
 # What a worker does with it, in a process that knows nothing of the file.
 UNPICKLE = """
 import sys, pickle, tunesmith as ts
-rule = pickle.loads(bytes.fromhex(sys.argv[1]))
+assert "own_rule" not in sys.modules
+rule = pickle.loads({!r})
 sch = rule.scheduled(ts.workload("relu", m=8, n=16).func, ts.host_target())
-print("vectorized" in sch.mod.script())
+assert "vectorized" in sch.mod.script()
 """
 
 
@@ -48,13 +49,11 @@ def module(tmp_path: Path) -> ModuleType:
     return loaded
 
 
-def works_elsewhere(rule: ts.ScheduleRule) -> bool:
+def assert_works_elsewhere(rule: ts.ScheduleRule) -> None:
     pickled = portable_rule(rule)
     assert isinstance(pickled, bytes)
-    done = subprocess.run(
-        [sys.executable, "-c", UNPICKLE, pickled.hex()], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip() == "True"
+    with WorkerGroup(1) as group:
+        group.workers[0].call(exec, UNPICKLE.format(pickled), 120)
 
 
 def test_a_rule_of_tunesmith_travels_by_its_name() -> None:
@@ -67,7 +66,7 @@ def test_a_rule_from_a_file_travels_with_its_code(
 ) -> None:
     if listed:
         monkeypatch.setitem(sys.modules, "own_rule", module)
-    assert works_elsewhere(module.RULE)
+    assert_works_elsewhere(module.RULE)
 
 
 def test_a_partial_travels_with_its_function(module: ModuleType) -> None:

@@ -1,14 +1,15 @@
 """What workers do with a candidate that is slow, hangs or asserts something, and how a runner uses one."""
 
+import os
 import signal
-import subprocess
-import sys
+import time
 from contextlib import contextmanager
 from math import inf
 from types import SimpleNamespace
 
 import pytest
 import tunesmith as ts
+from tunesmith.tuning.measuring.cases import alarm
 from tunesmith.tuning.measuring.measurement import Timing
 from tunesmith.tuning.measuring.tasks import Ran, RunJob, _without_argument_checks, check
 from tunesmith.tuning.measuring.verdict import Verdict
@@ -61,19 +62,24 @@ def test_the_end_of_a_run_is_not_waited_for_in_vain(best_s, deadline_s):
     assert job(best_s=best_s).deadline_s == deadline_s
 
 
-def end_of(block):
-    """Run a few lines of Python, and return how that process ended."""
-    imports = "import time\nfrom tunesmith.tuning.measuring.cases import alarm\n"
-    return subprocess.run([sys.executable, "-c", imports + block]).returncode
+def end_of(alarm_s, inside_s, after_s=0.0):
+    """Let time pass inside an alarm and after it in another process, and return how that ended."""
+    process = os.fork()
+    if process == 0:
+        with alarm(alarm_s):
+            time.sleep(inside_s)
+        time.sleep(after_s)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-@pytest.mark.parametrize(("seconds", "ended_by"), [("0.05", -signal.SIGALRM), ("float('inf')", 0), ("9", 0)])
+@pytest.mark.parametrize(("seconds", "ended_by"), [(0.05, -signal.SIGALRM), (inf, 0), (9, 0)])
 def test_alarm_ends_the_process(seconds, ended_by):
-    assert end_of(f"with alarm({seconds}):\n    time.sleep(0.2)") == ended_by
+    assert end_of(seconds, 0.2) == ended_by
 
 
 def test_alarm_is_over_with_its_block():
-    assert end_of("with alarm(0.2):\n    pass\ntime.sleep(0.4)") == 0
+    assert end_of(0.2, 0.0, 0.4) == 0
 
 
 @T.prim_func(s_tir=True)

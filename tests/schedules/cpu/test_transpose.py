@@ -1,12 +1,10 @@
 """Transpositions: which are found, that squares in registers are right, and that traces find them."""
 
-import subprocess
-import sys
-
 import pytest
 import tunesmith as ts
 from tunesmith.schedules.cpu.transpose import TRANSPOSE, find_transposition
 from tunesmith.schedules.transposition import transposition_intrinsic
+from tunesmith.tuning.processes.worker import WorkerGroup
 from tunesmith.tuning.records.compilation import trace_text
 
 SHAPES = {
@@ -66,12 +64,14 @@ def test_a_trace_is_replayed_where_the_intrinsic_is_unknown(target, tmp_path):
     trace.write_text(trace_text(TRANSPOSE.scheduled(workload.func, target)))
     code = f"""
 import tunesmith as ts
+from tunesmith.schedules.transposition import transposition_intrinsic
 from tunesmith.tuning.records.compilation import replay_trace
 w = ts.workload("transpose", c=64, d=96, order="abdc")
-print(replay_trace(open({str(trace)!r}).read(), w.func).mod.script().count("T.Shuffle("))
+assert transposition_intrinsic.cache_info().misses == 0
+assert replay_trace(open({str(trace)!r}).read(), w.func).mod.script().count("T.Shuffle(") == 16 * 4
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert found.stdout.strip() == str(16 * 4), found.stderr
+    with WorkerGroup(1) as group:
+        group.workers[0].call(exec, code, 120)
 
 
 def test_a_transposed_weight_is_packed_in_squares(target, assert_right):
