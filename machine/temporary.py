@@ -25,7 +25,7 @@ def new_folder() -> str:
     try:
         for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
             match = re.fullmatch(rf"{_PREFIX}(\d+)-.*", folder.name)
-            if match and folder.is_dir() and not _is_running(int(match[1])):
+            if match and folder.is_dir() and not is_running(int(match[1])):
                 shutil.rmtree(folder, ignore_errors=True)
         return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
     except OSError as error:
@@ -34,7 +34,8 @@ def new_folder() -> str:
         ) from error
 
 
-def _is_running(process: int) -> bool:
+def is_running(process: int) -> bool:
+    """Tell whether there is a process of this number."""
     with contextlib.suppress(PermissionError):
         try:
             os.kill(process, 0)
