@@ -38,6 +38,18 @@ def has_condition(sch: s_tir.Schedule, block: str) -> bool:
     return _CONDITION in calls
 
 
+def chooses_along(sch: s_tir.Schedule, block: str) -> set[int]:
+    """Return the axes of a block whose position it chooses between values by, as concatenation does."""
+    node, used = sch.get(sch.get_sblock(block)), set()
+
+    def visit(call: Any) -> None:
+        if str(getattr(call.op, "name", "")) == _CONDITION:
+            used.update(index_variables(call.args[:1]))
+
+    structural_walk(node.body, [(Call, visit)])
+    return {i for i, v in enumerate(node.iter_vars) if v.var in used}
+
+
 def uses_calls(sch: s_tir.Schedule, block: str) -> bool:
     """Tell whether a block calls a function such as exp, which is dear to compute twice."""
     calls: list[str] = []

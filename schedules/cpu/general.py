@@ -32,6 +32,7 @@ from tvm.tirx import ForKind, IterVar
 from ...machine.facts import facts
 from ..analysis import (
     block_names,
+    chooses_along,
     contiguous_reduction,
     flat_axes,
     has_condition,
@@ -151,8 +152,13 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
     outer, inner = list(loops[:-1]), loops[-1]
     if vectors:
         tiles, inner = sch.split(inner, [None, lanes])
-        outer.append(tiles)
         sch.vectorize(inner)
+        if len(loops) - 1 in chooses_along(sch, name):
+            # What is concatenated along a row becomes a loop each, without conditions.
+            partition(sch, tiles)
+            outer = outer if prod(extents[:-1]) > 1 else [tiles]
+        else:
+            outer.append(tiles)
         if copy is not None:
             stream_output(sch, copy, tiles, lanes, dtype)
     elif len(loops) == 1:

@@ -6,6 +6,7 @@ import tunesmith as ts
 import tvm
 from tunesmith.kernels.operator import as_prim_func
 from tunesmith.schedules import rules_for
+from tunesmith.schedules.loop_partition import partition_loops
 from tvm import relax, te, topi
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -96,6 +97,14 @@ TENSORS = {
     "adaptive_pool": of(topi.nn.adaptive_pool, (1, 16, 13, 13), output_size=(4, 4), pool_type="avg"),
     "transpose": of(topi.transpose, (96, 5, 130), axes=(2, 0, 1)),
     "concatenate": of(lambda a, b: topi.concatenate([a, b], axis=1), (64, 300), (64, 310)),
+    "concatenate_last": of(
+        lambda a, b, c: topi.nn.relu(topi.concatenate([a, b, c], axis=2)),
+        (6, 50, 64),
+        (6, 50, 48),
+        (6, 50, 16),
+    ),
+    "concatenate_across_vectors": of(lambda a, b: topi.concatenate([a, b], axis=1), (40, 72), (40, 24)),
+    "concatenate_vectors": of(lambda a, b: topi.concatenate([a, b], axis=1), (1, 40000), (1, 40000)),
     "split": of(lambda a: topi.split(a, 3, axis=1), (64, 600)),
     "reshape": of(topi.reshape, (6, 128, 64), newshape=(384, 64)),
     "pad": of(topi.nn.pad, (5, 31, 31, 8), pad_before=(0, 1, 2, 0), pad_after=(0, 3, 0, 8)),
@@ -182,6 +191,13 @@ def test_large_work_is_spread_and_vectorized_and_tiny_work_is_not_spread(target)
 def test_rows_that_fill_no_vectors_are_one_axis_where_memory_is(operator, shape, vectors, target):
     func = as_prim_func(of(operator, *shape))
     assert ("vectorized" in loop_kinds(func, target)) == vectors
+
+
+def test_what_is_concatenated_along_rows_is_copied_without_conditions(target):
+    scheduled = GENERAL.scheduled(FUNCTIONS["concatenate_last"], target)
+    assert "if_then_else" in scheduled.mod.script()
+    assert "if_then_else" not in partition_loops(scheduled.mod).script()
+    assert loop_kinds(FUNCTIONS["concatenate_last"], target) == {"serial", "parallel", "vectorized"}
 
 
 def test_lines_with_few_channels_are_padded_without_a_condition_inside(target):
