@@ -11,6 +11,9 @@ import tvm
 from tunesmith.tuning.measuring.verdict import compare
 from tunesmith.tuning.measuring.verification import inputs_of, workload_tolerance
 
+# What a function computes is looked at here: whether optimization keeps it right, with the schedules.
+UNOPTIMIZED = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+
 Draw = Callable[[ts.Workload], list[np.ndarray]]
 Run = Callable[[ts.Workload, Sequence[np.ndarray]], np.ndarray]
 
@@ -30,7 +33,7 @@ def run() -> Run:
         poison = 77 if spec.dtype.startswith("int") else np.nan
         output = tvm.runtime.tensor(np.full(spec.shape, poison, np.dtype(spec.dtype)))
         tensors = [tvm.runtime.tensor(i) for i in inputs]
-        tvm.compile(workload.func, target="llvm")["main"](*tensors, output)
+        tvm.compile(workload.func, target=UNOPTIMIZED)["main"](*tensors, output)
         for tensor, given in zip(tensors, inputs, strict=True):
             np.testing.assert_array_equal(tensor.numpy(), given, err_msg="an input was changed")
         return output.numpy()
