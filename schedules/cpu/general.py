@@ -51,6 +51,9 @@ from ..space import Constraint, Knob, KnobSpace
 from ..streaming import exceeds_caches, stream_output, streams
 from ..transforms import LEAST_PARALLEL_WORK, vectorize_last
 
+# So many rows are spread without the vectors in them: an index is taken apart once a row, not once a vector.
+_ENOUGH_ROWS = 64
+
 
 def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: int) -> None:
     """Inline, fuse, parallelize and vectorize whatever can be, in place.
@@ -157,7 +160,7 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
             # What is concatenated along a row becomes a loop each, without conditions.
             partition(sch, tiles)
             outer = outer if prod(extents[:-1]) > 1 else [tiles]
-        else:
+        elif prod(extents[:-1]) < _ENOUGH_ROWS or flattened or flat_axes(sch, name) == len(loops):
             outer.append(tiles)
         if copy is not None:
             stream_output(sch, copy, tiles, lanes, dtype)

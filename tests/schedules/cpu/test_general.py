@@ -272,3 +272,14 @@ def test_every_function_of_a_legalised_model_is_scheduled(target, assert_same_ou
         main = func.with_attr("global_symbol", "main")
         assert_same_outputs(main, ts.apply_default(main, target)[0])
         assert_same_outputs(main, GENERAL.scheduled(main, target))
+
+
+@pytest.mark.parametrize(
+    ("rows", "loops"), [(128, ["parallel", "serial", "vectorized"]), (8, ["parallel", "vectorized"])]
+)
+def test_an_index_is_taken_apart_once_a_row_where_there_are_many(rows, loops, target):
+    func = as_prim_func(of(topi.transpose, (rows // 4, 4, 4096), axes=(1, 0, 2)))
+    kinds = []
+    nest = GENERAL.scheduled(func, target).mod["main"].body
+    structural_walk(nest, [(tvm.tirx.For, lambda loop: kinds.append(int(loop.kind)))])
+    assert [("serial", "parallel", "vectorized", "unrolled")[kind] for kind in reversed(kinds)] == loops
