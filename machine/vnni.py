@@ -6,6 +6,7 @@ the module, so every candidate that uses it would fail to build.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from tvm.s_tir import TensorIntrin
@@ -13,6 +14,7 @@ from tvm.s_tir.tensor_intrin.x86 import VNNI_DOT_16x4_INTRIN, dot_product_16x4_u
 from tvm.script import tirx as T
 
 
+@cache
 def _dot_16x4_vnni() -> Any:
     @T.prim_func(s_tir=True)
     def dot_16x4_vnni(a: T.handle, b: T.handle, c: T.handle) -> None:
