@@ -210,7 +210,11 @@ def _weight(found: GroupedConvolution, w: Any, merge: int) -> Any:
 def _product(found: GroupedConvolution, data: Any, weight: Any, merge: int) -> Any:
     """Return product[others..., part, o, others...], each term computed in the types that it was."""
     extents = found.extents | {found.channel: merge * found.inputs, found.column: merge * found.outputs}
-    sums = {v: te.reduce_axis((0, extents[v]), str(v.name)) for v in extents if v not in found.kept}
+    sums = {
+        v: te.reduce_axis((0, extents[v]), str(v.name).removeprefix("v_"))
+        for v in extents
+        if v not in found.kept
+    }
     kept, at = found.kept, found.kept.index(found.column)
     places = [i for d, i in enumerate(found.data.indices) if d != found.dimension]
     value, total = found.block.body.value, found.block.body.buffer
@@ -238,7 +242,7 @@ def _product(found: GroupedConvolution, data: Any, weight: Any, merge: int) -> A
 def _fit_around(sch: s_tir.Schedule, found: GroupedConvolution, merge: int) -> None:
     """Compute what comes before in data and weight, and what comes after part by part, as the product is."""
     names = block_names(sch)
-    inline_blocks(sch, names[: names.index(DATA)])
+    inline_blocks(sch, [name for name in names[: names.index(PRODUCT)] if name not in (DATA, WEIGHT)])
     shape = tuple(found.extents[v] for v in found.kept)
     *after, last = takewhile(lambda name: static_extents(sch, name) == shape, names[names.index(OUTPUT) :])
     inline_blocks(sch, after)

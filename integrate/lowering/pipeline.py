@@ -12,7 +12,6 @@ from .clips import RaiseClips
 from .constants import FoldConstants
 from .dropout import RemoveDropout
 from .dump import NO_DUMP, Dump
-from .groups import SplitGroups
 from .layouts import ChannelsLast, SettleLayouts
 from .norms import RaiseNorms
 from .scales import FoldScales
@@ -65,7 +64,6 @@ PHASES = (
     # Channels last inside, with layout changes at the edges only; those of weights are folded.
     Sequential(
         [
-            SplitGroups(),
             ChannelsLast(),
             SettleLayouts(),
             transform.EliminateCommonSubexpr(),

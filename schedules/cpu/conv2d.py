@@ -42,7 +42,8 @@ def default_tile(choice: TileChoice) -> dict[str, int]:
         mr = few
     else:
         mr = next((r for r in divisors if r > most), choice.even_rows(most))
-    nr = choice.wide_vectors(mr) * lanes
+    mr, vectors = choice.cheaper_tile(mr, choice.wide_vectors(mr))
+    nr = vectors * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr)}
 
 

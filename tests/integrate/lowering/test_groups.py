@@ -1,15 +1,17 @@
+"""Grouped convolutions in models: they are scheduled as such, and their weights packed beforehand."""
+
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
-from tunesmith.integrate.lowering.groups import SplitGroups
-from tunesmith.integrate.lowering.pipeline import prepare
-from tunesmith.machine.target import host_target
-from tvm import relax
+import tunesmith as ts
+from tunesmith.integrate.lowering.application import apply_records
+from tunesmith.integrate.lowering.packing import pack_weights
 from tvm.relax import op
 
-from .plain import check_equal, module, normal, ops
+from .plain import module, normal, outputs
 
 LAYOUTS = {
     "channels_first": ((1, 32, 9, 7), {}),
@@ -17,31 +19,34 @@ LAYOUTS = {
 }
 
 
-def convolution(layout: str, groups: int, outputs: int) -> Any:
+def convolution(layout: str, groups: int, columns: int) -> Any:
     """A grouped 3x3 convolution with a bias and ReLU."""
-    _, attrs = LAYOUTS[layout]
+    shape, attrs = LAYOUTS[layout]
     inner = 32 // groups
-    weight = normal(3, 3, inner, outputs) if attrs else normal(outputs, inner, 3, 3)
-    bias = normal(1, 1, 1, outputs) if attrs else normal(1, outputs, 1, 1)
+    weight = normal(3, 3, inner, columns) if attrs else normal(columns, inner, 3, 3)
+    bias = normal(1, 1, 1, columns) if attrs else normal(1, columns, 1, 1)
 
     def compute(x: Any) -> Any:
         y = op.nn.conv2d(x, weight, strides=2, padding=1, groups=groups, **attrs)
         return op.nn.relu(op.add(y, bias))
 
-    return module(compute, LAYOUTS[layout][0])
+    return module(compute, shape)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("groups", "outputs"), [(2, 48), (4, 32)])
-def test_large_groups_become_convolutions_of_their_own(layout: str, groups: int, outputs: int) -> None:
-    mod = convolution(layout, groups, outputs)
-    parted = SplitGroups()(mod)
-    assert ops(mod).count("nn.conv2d") == 1 and ops(parted).count("nn.conv2d") == groups
-    check_equal(mod, parted)
-    assert isinstance(prepare(parted, host_target())["main"], relax.Function)
+@pytest.mark.parametrize(("groups", "columns"), [(2, 48), (16, 32)])
+def test_a_grouped_convolution_is_scheduled_and_right(layout: str, groups: int, columns: int) -> None:
+    mod = convolution(layout, groups, columns)
+    package = ts.compile_model(ts.load_model(mod))
+    assert [c.schedule for c in package.choices if c.flops] == ["grouped"]
+    x = np.random.default_rng(1).standard_normal(LAYOUTS[layout][0]).astype(np.float32)
+    (want,) = outputs(mod)
+    np.testing.assert_allclose(package.run({"x0": x})["output_0"], want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("groups", "outputs"), [(1, 32), (8, 64), (16, 32), (32, 32)])
-def test_one_group_many_groups_and_small_ones_are_left_alone(groups: int, outputs: int) -> None:
-    parted = SplitGroups()(convolution("channels_last", groups, outputs))
-    assert ops(parted).count("nn.conv2d") == 1 and "split" not in ops(parted)
+def test_its_weight_is_laid_out_when_the_model_is_compiled() -> None:
+    target = ts.host_target()
+    prepared = ts.load_model(convolution("channels_first", 16, 32)).prepared(target)
+    scheduled, _ = apply_records(prepared, target)
+    packed = pack_weights(scheduled)
+    assert "grouped_weight" in scheduled.script() and 'sblock("grouped_weight")' not in packed.script()
