@@ -98,11 +98,7 @@ def is_elementwise_after(sch: s_tir.Schedule, first: str, last: str) -> bool:
     loads: list[Any] = []
     structural_walk(reader.body, [(TensorLoad, loads.append)])
     mine = [load for load in loads if load.source.same_as(writer.writes[0].source)]
-    return bool(mine) and all(
-        len(load.indices) == len(order)
-        and all(i.same_as(v) for i, v in zip(load.indices, order, strict=True))
-        for load in mine
-    )
+    return bool(mine) and all(_are(load.indices, order) for load in mine)
 
 
 def static_extents(sch: s_tir.Schedule, block: str) -> tuple[int, ...] | None:
@@ -117,7 +113,14 @@ def writes_in_order(sch: s_tir.Schedule, block: Any) -> bool:
     """Tell whether a block writes its output in the order of its loops, each element once."""
     node = sch.get(block)
     indices = getattr(node.body, "indices", None)
-    return indices is not None and list(indices) == [v.var for v in node.iter_vars]
+    return indices is not None and _are(indices, [v.var for v in node.iter_vars])
+
+
+def _are(indices: Any, variables: list[Any]) -> bool:
+    """Tell whether indices are just these variables: TVM makes an expression of ``==``."""
+    return len(indices) == len(variables) and all(
+        index.same_as(variable) for index, variable in zip(indices, variables, strict=True)
+    )
 
 
 def flat_axes(sch: s_tir.Schedule, block: str) -> int:
@@ -137,10 +140,10 @@ def flat_axes(sch: s_tir.Schedule, block: str) -> int:
         last = set(order[-count:])
         if not index_variables(indices) & last:
             return True
-        dense = [int(e) for e in buffer.shape[len(indices) - count + 1 :]] == extents[
-            len(order) - count + 1 :
-        ]
-        return dense and indices[-count:] == order[-count:] and not index_variables(indices[:-count]) & last
+        inner = [int(extent) for extent in buffer.shape[len(indices) - count + 1 :]]
+        dense = inner == extents[len(order) - count + 1 :]
+        in_order = _are(indices[-count:], order[-count:])
+        return dense and in_order and not index_variables(indices[:-count]) & last
 
     counts = range(len(order), 1, -1)
     return next((n for n in counts if all(is_flat(*each, n) for each in touched)), 1)

@@ -115,6 +115,7 @@ TENSORS = {
     "odd_rows_and_columns": of(topi.add, (48, 7, 5), (5,)),
     "odd_rows_transposed": of(lambda a: topi.add(a, topi.transpose(a, (1, 0, 2))), (16, 16, 3)),
     "part_of_odd_rows": of(lambda a: topi.exp(topi.strided_slice(a, [0, 1], [48, 6])), (48, 7)),
+    "part_of_many_rows": of(lambda a: topi.exp(topi.strided_slice(a, [1, 0], [97, 64])), (98, 64)),
     "resize": of(
         topi.image.resize2d,
         (1, 3, 32, 32),

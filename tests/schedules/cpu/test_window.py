@@ -2,6 +2,7 @@
 
 import pytest
 import tunesmith as ts
+from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.cpu.window import WINDOW, find_window
 
@@ -47,6 +48,7 @@ def test_what_is_found():
     assert (nest.block, nest.pad, nest.prologue) == ("conv2d", "pad", ())
     assert nest.epilogue == ("bias_add", "relu")
     assert (nest.extents, nest.taps, nest.dtype) == ((2, 12, 14, 32), (3, 3, 1), "float32")
+    assert nest.padded == (14, 16)
 
 
 def test_tiny_windows_stay_on_one_thread(target):
@@ -54,3 +56,12 @@ def test_tiny_windows_stay_on_one_thread(target):
     large = ts.workload("max_pool2d", n=1, h=64, w=64, c=64, kernel=2, stride=2)
     assert "T.parallel" not in WINDOW.scheduled(tiny.func, target).mod.script()
     assert "T.parallel" in WINDOW.scheduled(large.func, target).mod.script()
+
+
+@pytest.mark.parametrize(("size", "channels", "lines", "group"), [(7, 1152, 7, 12), (56, 144, 28, 1)])
+def test_few_lines_are_padded_twice_and_what_is_padded_stays_in_cache(size, channels, lines, group):
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2})
+    dims = {"h": size, "w": size, "ci": channels, "co": channels, "groups": channels}
+    func = ts.workload("conv2d", n=1, kh=5, kw=5, padding=2, **dims).func
+    default = WINDOW.space(func, target).default
+    assert (default["lines"], default["group"]) == (lines, group)
