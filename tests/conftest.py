@@ -1,6 +1,8 @@
-"""Options of the whole suite, and TVM's RPC on this machine for tests of several folders."""
+"""Options of the whole suite, and what it starts once: worker processes, and TVM's RPC on this machine."""
 
 import contextlib
+import ctypes
+import json
 import os
 import signal
 import socket
@@ -8,9 +10,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
+from tunesmith.tuning.processes import worker as worker_module
 
 # The same few examples every time; `--hypothesis-profile hunt` draws many, and others each time.
 settings.register_profile("few", derandomize=True, deadline=None, max_examples=15, database=None)
@@ -20,6 +24,87 @@ settings.load_profile("few")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+
+
+class WorkerStarter:
+    """What `subprocess.Popen` is to worker groups: they are forked from one process that imports TVM once."""
+
+    def __init__(self) -> None:
+        self._line = None
+
+    def popen(self, command, *, env, pass_fds, stdout, **options):
+        """Start a worker group's first process."""
+        arguments = command[3:]
+        if "tvm" not in arguments[3].split(","):
+            return subprocess.Popen(command, env=env, pass_fds=pass_fds, stdout=stdout, **options)
+        wanted = {
+            "parent": os.getpid(), "folder": os.getcwd(), "environment": env, "arguments": arguments,
+            "files": pass_fds, "output": stdout,
+        }  # fmt: skip
+        with _adopting():
+            socket.send_fds(self._started(), [json.dumps(wanted).encode()], pass_fds)
+            return Forked(int(self._started().recv(32)))
+
+    def close(self) -> None:
+        """End the process that forks."""
+        if self._line is not None:
+            self._line.close()
+            self._process.wait()
+
+    def _started(self):
+        if self._line is None:
+            self._line, theirs = socket.socketpair()
+            program = Path(__file__).with_name("worker_starter.py")
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, program, str(theirs.fileno())], pass_fds=[theirs.fileno()]
+                )
+        return self._line
+
+
+class Forked:
+    """A process that was forked elsewhere, to who uses it like a `subprocess.Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.returncode = pid, None
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+
+@contextlib.contextmanager
+def _adopting():
+    """Become the parent of what lower processes leave behind, in here."""
+    prctl, set_child_subreaper = ctypes.CDLL(None).prctl, 36
+    prctl(set_child_subreaper, 1)
+    try:
+        yield
+    finally:
+        prctl(set_child_subreaper, 0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_workers():
+    """Fork the workers of a test from a process that has imported TVM; `real_workers` says where not."""
+    if sys.platform != "linux":
+        yield
+        return
+    starter = WorkerStarter()
+    forking = SimpleNamespace(Popen=starter.popen, DEVNULL=subprocess.DEVNULL)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(worker_module, "subprocess", forking)
+        yield
+    starter.close()
+
+
+@pytest.fixture(scope="module")
+def real_workers():
+    """Start the worker processes of a file's tests as users do."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(worker_module, "subprocess", subprocess)
+        yield
 
 
 # What `python -m tvm.exec.rpc_tracker` and `rpc_server` run, in forks of one process that imports TVM once.

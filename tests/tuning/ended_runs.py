@@ -8,6 +8,7 @@ each is one line of JSON on stdout. TVM is imported once: all else is forked, al
 import contextlib
 import ctypes
 import json
+import math
 import os
 import random
 import select
@@ -95,9 +96,10 @@ def start(database, seed, strategy, trials):
 
     status = 1
     try:
+        # What a busy machine holds up is not given up.
         ts.tune(
             WORKLOAD, space=TILES, database=database, strategy=strategy, seed=seed, trials=trials,
-            timing=BRIEF, progress=say,
+            timing=BRIEF, progress=say, give_up_factor=math.inf,
         )  # fmt: skip
         status = 0
     except KeyboardInterrupt:

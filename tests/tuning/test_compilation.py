@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
@@ -12,7 +13,12 @@ from tunesmith.tuning.reporting.progress import quiet
 from tvm.s_tir import meta_schedule as ms
 from tvm_ffi import structural_equal
 
-BRIEF = {"timing": ts.Timing(repeat=1, min_repeat_ms=0.1, budget_s=0.01), "progress": quiet}
+# What a busy machine holds up is not given up.
+BRIEF = {
+    "timing": ts.Timing(repeat=1, min_repeat_ms=0.1, budget_s=0.01),
+    "give_up_factor": math.inf,
+    "progress": quiet,
+}
 
 
 @pytest.fixture(scope="module")

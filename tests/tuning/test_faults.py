@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import resource
 import signal
@@ -32,12 +33,15 @@ from tvm import s_tir
 from tvm.script import tirx as T
 
 S = (64, 64)
+# What a busy machine holds up is not given up.
 BRIEF = {
     "timing": ts.Timing(repeat=1, min_repeat_ms=0.1, budget_s=0.0),
+    "give_up_factor": math.inf,
     "progress": quiet,
     "strategy": "grid",
 }
 DRIVER = Path(__file__).parent / "ended_runs.py"
+pytestmark = pytest.mark.usefixtures("real_workers")
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,8 @@ from tunesmith.machine.target import host_target, target_text
 from tunesmith.tuning.records.record import Status
 from tunesmith.tuning.reporting.progress import ProgressLines, Started, TrialEnded, TuneResult, quiet
 
+# The processes are looked for by their commands.
+pytestmark = pytest.mark.usefixtures("real_workers")
 # Short trials: tests look at what happens, not at how fast.
 BRIEF = {"timing": ts.Timing(repeat=1, min_repeat_ms=0.1, budget_s=0.01), "progress": quiet}
 
