@@ -29,6 +29,8 @@ ROW_STREAMS = 8
 # What a load adds to the cost of a multiply-add, and what a tile must save to be chosen for that. Fitted
 # to 19 convolutions 1x1, one thread of a Zen 4: ratios of times of tiles as these say, within 5 % for most.
 _LOAD = 0.25
+# With fewer rows a tile reads its panel faster than L2 gives it.
+_LEAST_ROWS = 3
 _CLEARLY = 0.95
 
 # Data, results and other processes want their part of a thread's share of L3. By
@@ -103,13 +105,15 @@ class TileChoice:
         Columns that fill few panels are padded most where these are wide: 40 columns are 3 vectors, and 4 in
         panels of 2 (72 to 40 channels 1x1 at 28x28: 76 us with those, 56 with 3, one thread of a Zen 4).
         """
-        widths = range(1, min(ceil(self.nest.columns / self.lanes), _VECTOR_CANDIDATES[-1]) + 1)
+        extent = self.nest.row_extent
         tiles = [
             (rows, width)
-            for width in widths
-            for rows in range(1, min(self.fitting_rows(width), ROW_STREAMS, self.nest.row_extent) + 1)
+            for width in range(1, min(ceil(self.nest.columns / self.lanes), _VECTOR_CANDIDATES[-1]) + 1)
+            for rows in range(
+                min(_LEAST_ROWS, extent), min(self.fitting_rows(width), ROW_STREAMS, extent) + 1
+            )
         ]
-        best = min(tiles, key=lambda tile: self._cost(*tile))
+        best = min([(mr, vectors), *tiles], key=lambda tile: self._cost(*tile))
         return best if self._cost(*best) < _CLEARLY * self._cost(mr, vectors) else (mr, vectors)
 
     def _cost(self, mr: int, vectors: int) -> float:

@@ -78,6 +78,25 @@ def test_rows_are_tiled_with_little_padding(m, mr):
     assert space.default["mr"] == mr
 
 
+@pytest.mark.parametrize(
+    "columns, vectors", [(24, 2), (40, 3), (64, 2), (72, 5), (96, 2), (100, 7), (120, 2)]
+)
+def test_panels_are_as_wide_as_pads_few_columns(columns, vectors):
+    workload = ts.workload("conv2d", n=1, h=28, w=28, ci=64, co=columns, kh=1, kw=1)
+    default = ts.schedule_rules()["conv2d"].space(workload.func, cpu("x86-64-v4")).default
+    assert default["nr"] == vectors * default["lanes"]
+
+
+@pytest.mark.parametrize("columns, stored", [(120, 8), (100, 4), (99, 16), (128, 16)])
+def test_columns_that_end_within_a_panel_are_stored_by_vectors_inside_or_outside(columns, stored):
+    func = ts.workload("conv2d", n=1, h=28, w=28, ci=64, co=columns, kh=1, kw=1, bias=1).func
+    schedule = ts.schedule_rules()["conv2d"].scheduled(
+        func, cpu("x86-64-v4"), {"nr": 32, "mr": 7, "block_rows": 1}
+    )
+    (*_, last) = schedule.get_loops(schedule.get_sblock("bias_add"))
+    assert int(schedule.get(last).extent) == stored
+
+
 def test_cores_and_dtype_change_the_default():
     rule = ts.schedule_rules()["matmul"]
     func = ts.workload("matmul", m=1024, n=1024, k=256).func
