@@ -46,7 +46,7 @@ from ..transforms import (
 PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
 
 # As many lines keep all threads busy. A copy of fewer is shared by pixels, whose places cost divisions: 32
-# groups of 4 channels at 56x56 with padding take 0.76 ms with lines, 0.91 with pixels, one thread of a Zen 4.
+# groups of 4 channels at 56x56 with padding take 0.76 ms with lines, 0.91 with pixels, one thread of a Zen 5.
 _MANY_LINES = 32
 
 # Vectors of fewer elements are worth no branches.

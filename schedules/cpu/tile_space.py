@@ -27,7 +27,7 @@ _FMAS_IN_FLIGHT = 8
 ROW_STREAMS = 8
 
 # What a load adds to the cost of a multiply-add, and what a tile must save to be chosen for that. Fitted
-# to 19 convolutions 1x1, one thread of a Zen 4: ratios of times of tiles as these say, within 5 % for most.
+# to 19 convolutions 1x1, one thread of a Zen 5: ratios of times of tiles as these say, within 5 % for most.
 _LOAD = 0.25
 # With fewer rows a tile reads its panel faster than L2 gives it.
 _LEAST_ROWS = 3
@@ -103,7 +103,7 @@ class TileChoice:
         """Return the tile of the least cost, or the given one where none is clearly cheaper.
 
         Columns that fill few panels are padded most where these are wide: 40 columns are 3 vectors, and 4 in
-        panels of 2 (72 to 40 channels 1x1 at 28x28: 76 us with those, 56 with 3, one thread of a Zen 4).
+        panels of 2 (72 to 40 channels 1x1 at 28x28: 76 us with those, 56 with 3, one thread of a Zen 5).
         """
         extent = self.nest.row_extent
         tiles = [
