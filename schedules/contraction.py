@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import takewhile
 from math import ceil, prod
 from typing import Any
 
 from tvm import s_tir
 from tvm.ir import TensorLoad
 from tvm.tirx import Add, Cast, IterVar, Mul, Var
-from tvm_ffi import structural_walk
 
 from ..kernels.operator import CONSTANT_ARGUMENTS
-from .analysis import (
-    block_names,
-    has_condition,
-    index_variables,
-    is_reduction,
-    static_extents,
-    written_buffer,
-)
+from .analysis import block_names, index_variables, is_reduction, static_extents
+from .surroundings import blocks_around, lays_out_anew
 
 
 @dataclass(frozen=True)
@@ -178,12 +170,12 @@ def find_contraction(func: Any) -> Contraction | None:
     reductions = tuple(sorted(reductions, key=lambda r: alone.get(r, -1)))
     if reductions[-1] not in alone:
         return None
-    around = _blocks_around(sch, names, block, operands[data].source, plain)
+    around = blocks_around(sch, names, block, operands[data].source, plain)
     if around is None:
         return None
     prologue, staged, epilogue, rest = around
     weights = [operands[weight].source]
-    weight_block = next((n for n in prologue if _lays_out_anew(sch, n, weights[0])), None)
+    weight_block = next((n for n in prologue if lays_out_anew(sch, n, weights[0])), None)
     if weight_block is not None:
         weights = [region.source for region in sch.get(sch.get_sblock(weight_block)).reads]
     return Contraction(
@@ -212,48 +204,6 @@ def find_contraction(func: Any) -> Contraction | None:
         rest=rest,
         constant_weight=all(is_constant_argument(func, each) for each in weights),
     )
-
-
-def _blocks_around(
-    sch: s_tir.Schedule, names: list[str], block: Any, data: Any, plain: bool
-) -> tuple[tuple[str, ...], str | None, tuple[str, ...], tuple[str, ...]] | None:
-    """Return the blocks before, the one of them that stays a copy, those after of its shape, and others.
-
-    None where something else than the data is padded.
-    """
-    at = names.index(str(block.name_hint))
-    prologue, after = tuple(names[:at]), tuple(names[at + 1 :])
-    shape = tuple(int(e) for e in block.writes[0].source.shape)
-    epilogue = tuple(takewhile(lambda name: static_extents(sch, name) == shape, after))
-    padding = [name for name in prologue if has_condition(sch, name)]
-    if len(padding) > 1 or (padding and written_buffer(sch, padding[0]) != data.name):
-        return None
-    copies = padding if plain else [*padding, *(n for n in prologue if _brings_together(sch, n, data))]
-    return prologue, copies[0] if copies else None, epilogue, after[len(epilogue) :]
-
-
-def _brings_together(sch: s_tir.Schedule, name: str, data: Any) -> bool:
-    """Tell whether a block makes elements of the data neighbours that are none where they come from."""
-    block = sch.get(sch.get_sblock(name))
-    last = block.iter_vars[-1].var
-    loads = _loads(block)
-    return block.writes[0].source.same_as(data) and any(
-        last in index_variables(load.indices) - index_variables(load.indices[-1:]) for load in loads
-    )
-
-
-def _lays_out_anew(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
-    """Tell whether a block makes the weight from something with other axes, which no reader could cache."""
-    block = sch.get(sch.get_sblock(name))
-    loads = _loads(block)
-    ranks = {len(load.indices) for load in loads}
-    return block.writes[0].source.same_as(weight) and bool(ranks) and len(weight.shape) not in ranks
-
-
-def _loads(block: Any) -> list[Any]:
-    loads: list[Any] = []
-    structural_walk(block.body, [(TensorLoad, loads.append)])
-    return loads
 
 
 def product_operands(block: Any) -> tuple[TensorLoad, TensorLoad] | None:

@@ -1,0 +1,54 @@
+"""What is around a sum of products: blocks that make its operands, and blocks that work on its output."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import Any
+
+from tvm import s_tir
+from tvm.ir import TensorLoad
+from tvm_ffi import structural_walk
+
+from .analysis import has_condition, index_variables, static_extents, written_buffer
+
+
+def blocks_around(
+    sch: s_tir.Schedule, names: list[str], block: Any, data: Any, plain: bool
+) -> tuple[tuple[str, ...], str | None, tuple[str, ...], tuple[str, ...]] | None:
+    """Return the blocks before, the one of them that stays a copy, those after of its shape, and others.
+
+    None where something else than the data is padded.
+    """
+    at = names.index(str(block.name_hint))
+    prologue, after = tuple(names[:at]), tuple(names[at + 1 :])
+    shape = tuple(int(e) for e in block.writes[0].source.shape)
+    epilogue = tuple(takewhile(lambda name: static_extents(sch, name) == shape, after))
+    padding = [name for name in prologue if has_condition(sch, name)]
+    if len(padding) > 1 or (padding and written_buffer(sch, padding[0]) != data.name):
+        return None
+    copies = padding if plain else [*padding, *(n for n in prologue if _brings_together(sch, n, data))]
+    return prologue, copies[0] if copies else None, epilogue, after[len(epilogue) :]
+
+
+def _brings_together(sch: s_tir.Schedule, name: str, data: Any) -> bool:
+    """Tell whether a block makes elements of the data neighbours that are none where they come from."""
+    block = sch.get(sch.get_sblock(name))
+    last = block.iter_vars[-1].var
+    loads = _loads(block)
+    return block.writes[0].source.same_as(data) and any(
+        last in index_variables(load.indices) - index_variables(load.indices[-1:]) for load in loads
+    )
+
+
+def lays_out_anew(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
+    """Tell whether a block makes the weight from something with other axes, which no reader could cache."""
+    block = sch.get(sch.get_sblock(name))
+    loads = _loads(block)
+    ranks = {len(load.indices) for load in loads}
+    return block.writes[0].source.same_as(weight) and bool(ranks) and len(weight.shape) not in ranks
+
+
+def _loads(block: Any) -> list[Any]:
+    loads: list[Any] = []
+    structural_walk(block.body, [(TensorLoad, loads.append)])
+    return loads
