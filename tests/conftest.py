@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import inspect
 import json
 import os
 import signal
@@ -20,6 +21,11 @@ from tunesmith.tuning.processes import worker as worker_module
 settings.register_profile("few", derandomize=True, deadline=None, max_examples=15, database=None)
 settings.register_profile("hunt", deadline=None, max_examples=300, print_blob=True)
 settings.load_profile("few")
+
+# TVM looks up the whole stack for each TVMScript function. Without these Python goes through all modules
+# there are, for every frame of `python -m` and of an import, and finds nothing.
+for _frozen in ("runpy", "importlib._bootstrap", "importlib._bootstrap_external"):
+    inspect.modulesbyfile[f"<frozen {_frozen}>"] = _frozen
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tunesmith as ts
+from tunesmith.tuning.processes.worker import WorkerGroup
 
 from .conftest import stack
 
@@ -49,11 +48,11 @@ def test_one_function_by_name(net: Any) -> None:
 
 
 def test_hashes_are_the_same_in_another_process(net: Any, net_path: Path) -> None:
+    here = [w.workload.hash for w in ts.extract_workloads(net)]
     code = (
-        "import sys, tunesmith as ts\n"
-        "print(*[w.workload.hash for w in ts.extract_workloads(ts.load_model(sys.argv[1]))])"
+        "import tunesmith as ts\n"
+        f"there = [w.workload.hash for w in ts.extract_workloads(ts.load_model({str(net_path)!r}))]\n"
+        f"assert there == {here}"
     )
-    child = subprocess.run(
-        [sys.executable, "-c", code, str(net_path)], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert child.stdout.split() == [w.workload.hash for w in ts.extract_workloads(net)]
+    with WorkerGroup(1) as group:
+        group.workers[0].call(exec, code, 120)
