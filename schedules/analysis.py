@@ -30,6 +30,20 @@ def is_reduction(sch: s_tir.Schedule, block: str) -> bool:
     return any(v.iter_type == IterVar.CommReduce for v in sch.get(sch.get_sblock(block)).iter_vars)
 
 
+def one_reduction(sch: s_tir.Schedule) -> str | None:
+    """Return the name of the only block that sums; None where there are others, or names are not unique."""
+    names = block_names(sch)
+    sums = [name for name in names if is_reduction(sch, name)]
+    return sums[0] if len(sums) == 1 and len(set(names)) == len(names) else None
+
+
+def loads_of(body: Any) -> list[Any]:
+    """Return every load in a statement or expression."""
+    found: list[Any] = []
+    structural_walk(body, [(TensorLoad, found.append)])
+    return found
+
+
 def has_condition(sch: s_tir.Schedule, block: str) -> bool:
     """Tell whether a block chooses between values by position, as padding does."""
     calls: list[str] = []
@@ -95,10 +109,8 @@ def is_elementwise_after(sch: s_tir.Schedule, first: str, last: str) -> bool:
     if is_reduction(sch, last) or not same_shape(sch, first, last):
         return False
     order = [v.var for v in reader.iter_vars]
-    loads: list[Any] = []
-    structural_walk(reader.body, [(TensorLoad, loads.append)])
-    mine = [load for load in loads if load.source.same_as(writer.writes[0].source)]
-    return bool(mine) and all(_are(load.indices, order) for load in mine)
+    mine = [load for load in loads_of(reader.body) if load.source.same_as(writer.writes[0].source)]
+    return bool(mine) and all(are_just(load.indices, order) for load in mine)
 
 
 def static_extents(sch: s_tir.Schedule, block: str) -> tuple[int, ...] | None:
@@ -113,11 +125,11 @@ def writes_in_order(sch: s_tir.Schedule, block: Any) -> bool:
     """Tell whether a block writes its output in the order of its loops, each element once."""
     node = sch.get(block)
     indices = getattr(node.body, "indices", None)
-    return indices is not None and _are(indices, [v.var for v in node.iter_vars])
+    return indices is not None and are_just(indices, [v.var for v in node.iter_vars])
 
 
-def _are(indices: Any, variables: list[Any]) -> bool:
-    """Tell whether indices are just these variables: TVM makes an expression of ``==``."""
+def are_just(indices: Any, variables: list[Any]) -> bool:
+    """Tell whether indices are just these variables: ``==`` of TVM's expressions is one as well."""
     return len(indices) == len(variables) and all(
         index.same_as(variable) for index, variable in zip(indices, variables, strict=True)
     )
@@ -132,9 +144,8 @@ def flat_axes(sch: s_tir.Schedule, block: str) -> int:
     if not hasattr(node.body, "indices"):
         return 1
     order, extents = [v.var for v in node.iter_vars], [int(v.dom.extent) for v in node.iter_vars]
-    loads: list[Any] = []
-    structural_walk(node.body, [(TensorLoad, loads.append)])
-    touched = [(node.body.buffer, list(node.body.indices)), *((x.source, list(x.indices)) for x in loads)]
+    loads = [(load.source, list(load.indices)) for load in loads_of(node.body)]
+    touched = [(node.body.buffer, list(node.body.indices)), *loads]
 
     def is_flat(buffer: Any, indices: list[Any], count: int) -> bool:
         last = set(order[-count:])
@@ -142,7 +153,7 @@ def flat_axes(sch: s_tir.Schedule, block: str) -> int:
             return True
         inner = [int(extent) for extent in buffer.shape[len(indices) - count + 1 :]]
         dense = inner == extents[len(order) - count + 1 :]
-        in_order = _are(indices[-count:], order[-count:])
+        in_order = are_just(indices[-count:], order[-count:])
         return dense and in_order and not index_variables(indices[:-count]) & last
 
     counts = range(len(order), 1, -1)

@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad
 from tvm.tirx import Add, Cast, IterVar, Mul, Var
 
 from ..kernels.operator import CONSTANT_ARGUMENTS
-from .analysis import block_names, index_variables, is_reduction, static_extents
+from .analysis import block_names, index_variables, one_reduction, static_extents
 from .surroundings import blocks_around, lays_out_anew
 
 
@@ -149,12 +149,11 @@ def find_contraction(func: Any) -> Contraction | None:
         it are not element by element.
     """
     sch = s_tir.Schedule(func)
-    names = block_names(sch)
-    sums = [n for n in names if is_reduction(sch, n)]
-    if len(sums) != 1 or len(set(names)) != len(names):
+    names, sums = block_names(sch), one_reduction(sch)
+    if sums is None:
         return None
-    block = sch.get(sch.get_sblock(sums[0]))
-    extents = static_extents(sch, sums[0])
+    block = sch.get(sch.get_sblock(sums))
+    extents = static_extents(sch, sums)
     operands = product_operands(block)
     if operands is None or extents is None or len(extents) != len(block.iter_vars):
         return None
@@ -179,7 +178,7 @@ def find_contraction(func: Any) -> Contraction | None:
     if weight_block is not None:
         weights = [region.source for region in sch.get(sch.get_sblock(weight_block)).reads]
     return Contraction(
-        block=sums[0],
+        block=sums,
         data=_read_index(block, operands[data]),
         weight=_read_index(block, operands[weight]),
         batch=batch,

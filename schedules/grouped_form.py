@@ -27,7 +27,7 @@ from tvm.tirx import IndexMap, IntImm, IterVar, Var
 from tvm_ffi import structural_map
 
 from ..machine.errors import InputError
-from .analysis import block_names, index_variables, is_reduction, static_extents
+from .analysis import are_just, block_names, index_variables, one_reduction, static_extents
 from .contraction import product_operands
 from .restatement import with_stages
 from .transforms import inline_blocks
@@ -80,6 +80,7 @@ class GroupedConvolution:
         return {v.var: int(v.dom.extent) for v in self.block.iter_vars}
 
 
+@lru_cache(maxsize=16)  # the space asks, and then the restatement
 def find_grouped(func: Any) -> GroupedConvolution | None:
     """Find the one grouped convolution in an unscheduled PrimFunc.
 
@@ -90,16 +91,15 @@ def find_grouped(func: Any) -> GroupedConvolution | None:
         channels.
     """
     sch = s_tir.Schedule(func)
-    names = block_names(sch)
-    sums = [n for n in names if is_reduction(sch, n)]
-    if len(sums) != 1 or len(set(names)) != len(names):
+    sums = one_reduction(sch)
+    if sums is None:
         return None
-    block, extents = sch.get(sch.get_sblock(sums[0])), static_extents(sch, sums[0])
+    block, extents = sch.get(sch.get_sblock(sums)), static_extents(sch, sums)
     operands = product_operands(block)
     if operands is None or extents is None or len(extents) != len(block.iter_vars):
         return None
     kept = [v.var for v in block.iter_vars if v.iter_type == IterVar.DataPar]
-    if list(block.body.indices) != kept:
+    if not are_just(block.body.indices, kept):
         return None
     found = (_grouped(block, kept, *pair) for pair in (operands, operands[::-1]))
     return next((each for each in found if each is not None), None)

@@ -23,22 +23,33 @@ def with_stages(func: Any, block: str, operands: Sequence[Any], tensors: Sequenc
     tensors : sequence of te.Tensor
         A placeholder for each operand, then the stage that computes the block's output.
     """
-    root = func.body.block
-    nests = _nests(root.body)
-    output = next(b.writes[0].source for b in map(_held, nests) if b is not None and b.name_hint == block)
+    outer = nests(func)
+    output = next(b.writes[0].source for b in map(_held, outer) if b is not None and b.name_hint == block)
     form = te.create_prim_func(list(tensors), index_dtype_override="int64")
     given = dict(zip(form.params, (*operands, output), strict=True))
     inner = structural_map(form.body, (tirx.Var, lambda v: given.get(v, v))).block
     body: list[Any] = []
-    for nest in nests:
+    for nest in outer:
         held = _held(nest)
-        body.extend(_nests(inner.body) if held is not None and held.name_hint == block else [nest])
-    buffers = [*root.alloc_buffers, *inner.alloc_buffers]
-    whole = s_tir.SBlock([], [], [], root.name_hint, tirx.SeqStmt(body), alloc_buffers=buffers)
-    return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, whole), func.ret_type, func.attrs)
+        body.extend(_statements(inner.body) if held is not None and held.name_hint == block else [nest])
+    return with_nests(func, body, list(inner.alloc_buffers))
 
 
-def _nests(body: Any) -> list[Any]:
+def nests(func: Any) -> list[Any]:
+    """Return the loop nests of an unscheduled function, in program order."""
+    return _statements(func.body.block.body)
+
+
+def with_nests(func: Any, body: Sequence[Any], buffers: Sequence[Any] = ()) -> Any:
+    """Return a function of these loop nests, with more buffers between them."""
+    root = func.body.block
+    statement = tirx.SeqStmt(list(body)) if len(body) > 1 else body[0]
+    kept = [*root.alloc_buffers, *buffers]
+    block = s_tir.SBlock([], [], [], root.name_hint, statement, alloc_buffers=kept)
+    return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
+
+
+def _statements(body: Any) -> list[Any]:
     return list(body) if isinstance(body, tirx.SeqStmt) else [body]
 
 

@@ -9,11 +9,9 @@ from math import prod
 from typing import Any
 
 from tvm import s_tir
-from tvm.ir import TensorLoad
 from tvm.tirx import Add, FloorDiv, IntImm, IterVar, Mul, Var
-from tvm_ffi import structural_walk
 
-from .analysis import block_names, index_variables, is_reduction, output_blocks, static_extents
+from .analysis import block_names, index_variables, is_reduction, loads_of, output_blocks, static_extents
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ def _reduces_each_element_once(sch: s_tir.Schedule, name: str) -> bool:
     block = sch.get(sch.get_sblock(name))
     kept = {v for v, extent in _axes(block, IterVar.DataPar).items() if extent > 1}
     reduced = _axes(block, IterVar.CommReduce)
-    for load in _loads(block.body):
+    for load in loads_of(block.body):
         used = index_variables(load.indices)
         if load.source.same_as(block.writes[0].source) or not used & reduced.keys():
             continue
@@ -151,12 +149,6 @@ def _is_group(index: Any, kept: set[Any], reduced: dict[Any, int]) -> bool:
         return False
     extent = reduced.get(index.b) if isinstance(index.b, Var) else None
     return extent is not None and isinstance(index.a.b, IntImm) and int(index.a.b) == extent
-
-
-def _loads(body: Any) -> list[Any]:
-    found: list[Any] = []
-    structural_walk(body, [(TensorLoad, found.append)])
-    return found
 
 
 def _with_steps_inlined(sch: s_tir.Schedule, names: list[str], output: str) -> s_tir.Schedule:
@@ -178,7 +170,7 @@ def _rows(sch: s_tir.Schedule, output: str) -> tuple[tuple[int, int], ...] | Non
     position = {v.var: i for i, v in enumerate(block.iter_vars)}
     rows: dict[int, int] | None = None
     results = _results_of_reductions(sch, block_names(sch))
-    for load in _loads(block.body):
+    for load in loads_of(block.body):
         if load.source in results:
             found = _row_loops(load.indices, position)
             if found is None:
@@ -223,7 +215,7 @@ def _is_contiguous(sch: s_tir.Schedule, name: str) -> bool:
     reduced = _axes(block, IterVar.CommReduce)
     lasts = [
         index_variables(load.indices[-1:])
-        for load in _loads(block.body)
+        for load in loads_of(block.body)
         if index_variables(load.indices) & reduced.keys()
         and not any(load.source.same_as(region.source) for region in block.writes)
     ]

@@ -6,10 +6,8 @@ from itertools import takewhile
 from typing import Any
 
 from tvm import s_tir
-from tvm.ir import TensorLoad
-from tvm_ffi import structural_walk
 
-from .analysis import has_condition, index_variables, static_extents, written_buffer
+from .analysis import has_condition, index_variables, loads_of, static_extents, written_buffer
 
 
 def blocks_around(
@@ -34,21 +32,14 @@ def _brings_together(sch: s_tir.Schedule, name: str, data: Any) -> bool:
     """Tell whether a block makes elements of the data neighbours that are none where they come from."""
     block = sch.get(sch.get_sblock(name))
     last = block.iter_vars[-1].var
-    loads = _loads(block)
     return block.writes[0].source.same_as(data) and any(
-        last in index_variables(load.indices) - index_variables(load.indices[-1:]) for load in loads
+        last in index_variables(load.indices) - index_variables(load.indices[-1:])
+        for load in loads_of(block.body)
     )
 
 
 def lays_out_anew(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
     """Tell whether a block makes the weight from something with other axes, which no reader could cache."""
     block = sch.get(sch.get_sblock(name))
-    loads = _loads(block)
-    ranks = {len(load.indices) for load in loads}
+    ranks = {len(load.indices) for load in loads_of(block.body)}
     return block.writes[0].source.same_as(weight) and bool(ranks) and len(weight.shape) not in ranks
-
-
-def _loads(block: Any) -> list[Any]:
-    loads: list[Any] = []
-    structural_walk(block.body, [(TensorLoad, loads.append)])
-    return loads

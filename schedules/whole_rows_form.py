@@ -20,6 +20,7 @@ from tvm.tirx import IterVar
 
 from ..machine.errors import InputError
 from .analysis import block_names, is_reduction
+from .restatement import nests, with_nests
 
 
 def restate(func: Any, width: int) -> Any:
@@ -37,15 +38,11 @@ def restate(func: Any, width: int) -> Any:
     InputError
         No reduction needs it: a trace may name a form that is not one of its function.
     """
-    root = func.body.block
-    nests = list(root.body) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    changed = [_lengthened(nest, width) for nest in nests]
+    old = nests(func)
+    changed = [_lengthened(nest, width) for nest in old]
     if not any(changed):
         raise InputError(f"the function has no reduction that is no multiple of {width}")
-    body = [new or old for new, old in zip(changed, nests, strict=True)]
-    body = tirx.SeqStmt(body) if len(body) > 1 else body[0]
-    block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=root.alloc_buffers)
-    return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
+    return with_nests(func, [new or nest for new, nest in zip(changed, old, strict=True)])
 
 
 def can_restate(func: Any) -> bool:

@@ -26,12 +26,18 @@ from typing import Any
 
 import tvm
 from tvm import s_tir
-from tvm.ir import TensorLoad
 from tvm.tirx import IterVar
-from tvm_ffi import structural_walk
 
 from ...machine.facts import Facts, facts
-from ..analysis import block_names, has_condition, index_variables, is_reduction, same_shape, static_extents
+from ..analysis import (
+    block_names,
+    has_condition,
+    index_variables,
+    loads_of,
+    one_reduction,
+    same_shape,
+    static_extents,
+)
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from ..transforms import finish_tile, inline_blocks, vectorize_last
@@ -90,22 +96,21 @@ class Window:
 def find_window(func: Any) -> Window | None:
     """Find the one sliding window of an unscheduled PrimFunc; None where it is something else."""
     sch = s_tir.Schedule(func)
-    names = block_names(sch)
-    sums = [n for n in names if is_reduction(sch, n)]
-    if len(sums) != 1 or len(set(names)) != len(names):
+    names, sums = block_names(sch), one_reduction(sch)
+    if sums is None:
         return None
-    block, extents = sch.get(sch.get_sblock(sums[0])), static_extents(sch, sums[0])
+    block, extents = sch.get(sch.get_sblock(sums)), static_extents(sch, sums)
     kept = [v for v in block.iter_vars if v.iter_type == IterVar.DataPar]
     if extents is None or len(extents) != len(block.iter_vars) or len(kept) < 3 or len(block.writes) != 1:
         return None
     if list(block.iter_vars)[: len(kept)] != kept or not _slides_by_channel(block, kept):
         return None
-    at = names.index(sums[0])
+    at = names.index(sums)
     pads = [name for name in names[:at] if has_condition(sch, name)]
-    if len(pads) > 1 or not all(same_shape(sch, sums[0], name) for name in names[at + 1 :]):
+    if len(pads) > 1 or not all(same_shape(sch, sums, name) for name in names[at + 1 :]):
         return None
     return Window(
-        block=sums[0],
+        block=sums,
         pad=pads[0] if pads else None,
         prologue=tuple(name for name in names[:at] if name not in pads),
         epilogue=tuple(names[at + 1 :]),
@@ -122,9 +127,7 @@ def _slides_by_channel(block: Any, kept: list[Any]) -> bool:
     single = {v.var for v in block.iter_vars if int(v.dom.extent) == 1}
     reduced = {v.var for v in block.iter_vars if v.iter_type == IterVar.CommReduce} - single
     places = {v.var for v in kept[:-1]}
-    loads: list[Any] = []
-    structural_walk(block.body, [(TensorLoad, loads.append)])
-    loads = [load for load in loads if not load.source.same_as(block.writes[0].source)]
+    loads = [load for load in loads_of(block.body) if not load.source.same_as(block.writes[0].source)]
     for load in loads:
         last, others = index_variables(load.indices[-1:]) - single, index_variables(load.indices[:-1])
         if last != {channel} or channel in others:
