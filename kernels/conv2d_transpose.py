@@ -190,6 +190,7 @@ CONV2D_TRANSPOSE = Operator(
         _layer("U-Net, 2 images, larger than the caches", 256, 128, 64, 2, n=2, stride=2, bias=1),
         _odd("primes", 7, 11, 5, 13, 3, 5, stride=2, padding=1),
         _odd("primes, not divided by the stride", 5, 3, 7, 17, 5, 4, stride=3, padding=2, bias=1),
+        _odd("whole phases that fill no vector", 5, 3, 7, 3, 4, 4, stride=2, padding=1),
         _odd("a kernel smaller than the stride", 3, 4, 2, 3, 1, 2, stride=3, bias=1, relu=1),
         _odd("one element", 1, 1, 1, 1, 1, 1),
     ),

@@ -6,6 +6,7 @@ from itertools import takewhile
 from typing import Any
 
 from tvm import s_tir
+from tvm.tirx import IntImm, Var
 
 from .analysis import has_condition, index_variables, loads_of, static_extents, written_buffer
 
@@ -39,7 +40,17 @@ def _brings_together(sch: s_tir.Schedule, name: str, data: Any) -> bool:
 
 
 def lays_out_anew(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
-    """Tell whether a block makes the weight from something with other axes, which no reader could cache."""
+    """Tell whether a block makes the weight from something that is ordered otherwise.
+
+    Its reader could neither cache nor pad that: it would read it at indices that are no axes of its own.
+    """
     block = sch.get(sch.get_sblock(name))
-    ranks = {len(load.indices) for load in loads_of(block.body)}
-    return block.writes[0].source.same_as(weight) and bool(ranks) and len(weight.shape) not in ranks
+    loads = list(loads_of(block.body))
+    alike = any(
+        len(load.indices) == len(weight.shape) and all(map(_is_plain, load.indices)) for load in loads
+    )
+    return block.writes[0].source.same_as(weight) and bool(loads) and not alike
+
+
+def _is_plain(index: Any) -> bool:
+    return isinstance(index, Var | IntImm)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tunesmith.kernels import OPERATORS
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import host_target
-from tunesmith.schedules import rules_for
+from tunesmith.schedules import apply_default, rules_for
 
 
 def odd_shapes(op):
@@ -181,3 +181,10 @@ def test_any_shape_is_right_at_any_point(op, target, assert_right):
         assert_points_are_right(data, workload, target, assert_right)
 
     right()
+
+
+@pytest.mark.parametrize("op", OPERATORS.values(), ids=list(OPERATORS))
+def test_the_default_schedule_applies_to_every_example(op):
+    for example in op.examples:
+        schedule, rule = apply_default(op.workload(example.shape).func, host_target())
+        assert schedule.trace.insts, f"{rule.name} does nothing for {example.shape}"
