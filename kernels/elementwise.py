@@ -20,15 +20,22 @@ and rounded once. Memory bandwidth is the limit where exponentials are computed 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import pi, sqrt
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from scipy.special import erf, expit
 from tvm import te
 
 from . import elementwise_libraries as twins
+from .activations import (
+    gelu,
+    gelu_exactly,
+    gelu_tanh,
+    gelu_tanh_exactly,
+    sigmoid_exactly,
+    silu,
+    silu_exactly,
+)
 from .arithmetic import DTYPES, exact, rounded, sum_dtype
 from .elementwise_shapes import EXAMPLES
 from .libraries import Libraries
@@ -94,18 +101,6 @@ def elementwise(
     )
 
 
-def _gelu(v: Any) -> Any:
-    return 0.5 * v * (1 + te.erf(v * sqrt(0.5)))
-
-
-def _gelu_exactly(v: np.ndarray) -> np.ndarray:
-    return np.asarray(0.5 * v * (1 + erf(v * sqrt(0.5))))
-
-
-def _gelu_tanh(x: Any, tanh: Callable[[Any], Any]) -> Any:
-    return 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x)))
-
-
 def _between(low: float, value: Any, high: float) -> Any:
     """Clip a TE expression."""
     return te.min(te.max(value, low), high)
@@ -113,23 +108,21 @@ def _between(low: float, value: Any, high: float) -> Any:
 
 EXP = elementwise("exp", te.exp, np.exp, 1, twins.EXP)
 TANH = elementwise("tanh", te.tanh, np.tanh, 1, twins.TANH)
-SIGMOID = elementwise("sigmoid", te.sigmoid, expit, 4, twins.SIGMOID)
-SILU = elementwise("silu", lambda x: x * te.sigmoid(x), lambda x: x * expit(x), 5, twins.SILU)
-GELU_TANH = elementwise(
-    "gelu_tanh", lambda x: _gelu_tanh(x, te.tanh), lambda x: _gelu_tanh(x, np.tanh), 10, twins.GELU_TANH
-)
+SIGMOID = elementwise("sigmoid", te.sigmoid, sigmoid_exactly, 4, twins.SIGMOID)
+SILU = elementwise("silu", silu, silu_exactly, 5, twins.SILU)
+GELU_TANH = elementwise("gelu_tanh", gelu_tanh, gelu_tanh_exactly, 10, twins.GELU_TANH)
 BIAS_GELU = elementwise(
     "bias_gelu",
-    lambda x, bias: _gelu(x + bias),
-    lambda x, bias: _gelu_exactly(x + bias),
+    lambda x, bias: gelu(x + bias),
+    lambda x, bias: gelu_exactly(x + bias),
     6,
     twins.BIAS_GELU,
     {"x": "mn", "bias": "n"},
 )
 SWIGLU = elementwise(
     "swiglu",
-    lambda a, b: a * te.sigmoid(a) * b,
-    lambda a, b: a * expit(a) * b,
+    lambda a, b: silu(a) * b,
+    lambda a, b: silu_exactly(a) * b,
     6,
     twins.SWIGLU,
     {"a": "mn", "b": "mn"},

@@ -15,32 +15,22 @@ float16 and bfloat16 are computed in float32 and rounded once, at the end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import pi, sqrt
 from typing import Any
 
 import numpy as np
-from scipy.special import erf, expit
 from tvm import te
 
+from .activations import gelu, gelu_exactly, gelu_tanh, gelu_tanh_exactly, silu, silu_exactly
 from .arithmetic import exact, rounded, rounded_to, sum_dtype
 from .libraries import Libraries
 from .operator import Dim, Example, Operator
 
-
-def _gelu_tanh(v: Any, tanh: Callable[[Any], Any]) -> Any:
-    return 0.5 * v * (1 + tanh(sqrt(2 / pi) * (v + 0.044715 * v * v * v)))
-
-
 _ACTIVATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[np.ndarray], Any], int]] = {
     "none": (lambda v: v, lambda v: v, 0),
     "relu": (lambda v: te.max(v, 0), lambda v: np.maximum(v, 0), 1),
-    "gelu": (
-        lambda v: 0.5 * v * (1 + te.erf(v * sqrt(0.5))),
-        lambda v: 0.5 * v * (1 + erf(v * sqrt(0.5))),
-        5,
-    ),
-    "gelu_tanh": (lambda v: _gelu_tanh(v, te.tanh), lambda v: _gelu_tanh(v, np.tanh), 10),
-    "silu": (lambda v: v * te.sigmoid(v), lambda v: v * expit(v), 4),
+    "gelu": (gelu, gelu_exactly, 5),
+    "gelu_tanh": (gelu_tanh, gelu_tanh_exactly, 10),
+    "silu": (silu, silu_exactly, 4),
 }
 """Each activation in TE, in NumPy, and how many operations it counts."""
 
