@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import traceback
 from collections.abc import Sequence
@@ -58,6 +59,8 @@ class CommandLine(Group):
             click.echo(f"error: {one_line(error)}", err=True)
             status = WRONG_CALL
         if standalone_mode:
+            # The system takes all memory back: looking through it for cycles first takes 0.2 s.
+            gc.freeze()
             sys.exit(status)
         return status
 

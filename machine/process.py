@@ -97,10 +97,6 @@ def keep_torch_out(module: str = "tvm") -> None:
 def load_tensor_intrinsics(target: Any) -> None:
     """Register the tensor intrinsics that a target needs, and no others.
 
-    MetaSchedule imports ``tvm.s_tir.tensor_intrin``, whose 248 intrinsics take 14 s to parse. A light package
-    of the same name and path stands in for it: its submodules are imported when they are asked for.
-    Call it before a TuneContext is made. Where the whole package is loaded already, it stays.
-
     Parameters
     ----------
     target : tvm.target.Target
@@ -108,9 +104,8 @@ def load_tensor_intrinsics(target: Any) -> None:
     """
     from importlib import import_module
 
-    if _INTRINSICS not in sys.modules:
-        _install_stand_in()
-    needed = _INTRINSICS_OF_KIND.get(target.kind.name) or _INTRINSICS_OF_ARCH.get(_architecture(target))
+    keep_tensor_intrinsics_out()
+    needed = intrinsics_of(target)
     if needed is not None:
         import_module(f"{_INTRINSICS}.{needed}")
     if needed == "x86":
@@ -119,8 +114,20 @@ def load_tensor_intrinsics(target: Any) -> None:
         register_vnni()
 
 
-def _install_stand_in() -> None:
-    """Put an empty package in the place of TVM's own; its attributes are submodules, imported on demand."""
+def intrinsics_of(target: Any) -> str | None:
+    """Name the module of TVM's with a target's tensor intrinsics; None where there is none."""
+    return _INTRINSICS_OF_KIND.get(target.kind.name) or _INTRINSICS_OF_ARCH.get(_architecture(target))
+
+
+def keep_tensor_intrinsics_out() -> None:
+    """Have MetaSchedule import no tensor intrinsics; call it before a TuneContext is made.
+
+    It imports ``tvm.s_tir.tensor_intrin``, whose 248 intrinsics take 14 s to parse. A light package of the
+    same name and path stands in for it: its submodules are imported when they are asked for. Where the whole
+    package is loaded already, it stays.
+    """
+    if _INTRINSICS in sys.modules:
+        return
     from importlib import import_module
     from importlib.machinery import ModuleSpec
     from importlib.util import module_from_spec

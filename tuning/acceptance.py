@@ -68,7 +68,7 @@ def _tried(group: Sequence[Record], database: Database, bench: Workbench, timing
     pipeline = bench.pipeline()
     for record in group:
         candidate = Candidate(record.trace or "", trace=record.trace)
-        job = bench.job(record.workload_ir, record.target, trace=record.trace)
+        job = bench.job(record.workload_ir, record.target, trace=record.trace, quick=True)
         pipeline.submit(Trial(candidate, SKETCH, job))
     # Without a key: a strategy replays the trace and finds it out.
     return [

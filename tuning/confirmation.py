@@ -43,7 +43,7 @@ def confirm(
     """
     group = list({r.id: r for r in finalists}.values())
     for chosen in (group, group[:1]):
-        # The trace is what was measured, whatever has become of the rule since.
+        # The trace is what was measured, whatever has become of the rule since. Built as a user builds it.
         jobs = [bench.job(r.workload_ir, r.target, trace=r.trace) for r in chosen if r.trace]
         built = bench.build(jobs)
         if not built or len(built) < len(chosen) or any(b.status is not Status.OK for b in built):

@@ -134,7 +134,7 @@ class Session:
         )
 
     def _begin(self) -> None:
-        """Have the default built, and meanwhile make test cases and strategy; the rest belongs to trials."""
+        """Have the default built, and meanwhile make the strategy."""
         search, options, workload = self._search, self.options, self.workload
         func_ir = tvm.ir.save_json(workload.func)
         self._origin = TrialOrigin(
@@ -142,7 +142,6 @@ class Session:
         )
         if not self.ledger.tried_default:
             self._submit(search.default, default=True)
-        self._conditions = Conditions(self.cases, options.timing, self._limits, self.ledger.of_binary)
         with self.timed("search"):
             self._strategy = strategy = make_strategy(
                 search, options.strategy, workload, options.target, options.seed, options.cost_model
@@ -154,6 +153,11 @@ class Session:
             for record in self.ledger.records:
                 strategy.tell(search.candidate(record), record)
         self.announce(len(others))
+
+    @cached_property
+    def _conditions(self) -> Conditions:
+        # First asked for when the first candidates are being built: the test cases are made meanwhile.
+        return Conditions(self.cases, self.options.timing, self._limits, self.ledger.of_binary)
 
     @cached_property
     def cases(self) -> Cases:
@@ -239,7 +243,9 @@ class Session:
         rule, space = (
             (search.default_rule, search.default_rule.name) if default else (search.rule, search.name)
         )
-        job = self.bench.job(self._origin.workload_ir, self.target, rule, candidate.knobs, candidate.trace)
+        job = self.bench.job(
+            self._origin.workload_ir, self.target, rule, candidate.knobs, candidate.trace, quick=True
+        )
         trial = Trial(candidate, space, job, goes_first=default)
         self._flight.append(trial)
         self._pipeline.submit(trial)

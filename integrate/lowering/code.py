@@ -9,7 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from ...schedules.loop_partition import partition_loops
+from ...schedules.code_generation import generate_code
 from .dump import NO_DUMP, Dump
 from .weights import lift_weights
 
@@ -40,8 +40,7 @@ def compile_code(mod: Any, target: Any, dump: Dump = NO_DUMP) -> Code:
     with target:
         code = relax.get_pipeline("default_build")(code)
     dump("code", code)
-    code = partition_loops(code)
-    return Code(tvm.compile(code, target=target, relax_pipeline=None), weights, planned_bytes(code))
+    return Code(generate_code(code, target, relax_pipeline=None), weights, planned_bytes(code))
 
 
 def planned_bytes(mod: Any) -> int:

@@ -2,7 +2,7 @@
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.strategies.code_size import longest_block
+from tunesmith.tuning.strategies.code_size import code_of
 from tvm import s_tir
 from tvm.script import tirx as T
 
@@ -40,12 +40,12 @@ def scheduled(unroll=None, vectorize=None, max_step=None, parallel=None):
         ({"max_step": 255, "vectorize": "j"}, 32),
     ],
 )
-def test_longest_block_is_what_tvm_unrolls(marks, instructions):
-    assert longest_block(scheduled(**marks), LANES) == instructions
+def test_the_longest_part_is_what_tvm_unrolls(marks, instructions):
+    assert code_of(scheduled(**marks), LANES).longest == instructions
 
 
 def test_narrower_registers_need_more_instructions():
-    assert longest_block(scheduled(vectorize="j"), 4) == 16
+    assert code_of(scheduled(vectorize="j"), 4).longest == 16
 
 
 def test_a_loop_between_ends_a_block():
@@ -56,7 +56,7 @@ def test_a_loop_between_ends_a_block():
         for i in range(64):
             c[i] = a[0]
 
-    assert longest_block(twice, LANES) == 8
+    assert code_of(twice, LANES).longest == 8
 
 
 def test_unrolled_parts_in_a_row_are_one_block():
@@ -67,4 +67,12 @@ def test_unrolled_parts_in_a_row_are_one_block():
         for i in T.unroll(8):
             c[i] = b[i] + a[i]
 
-    assert longest_block(twice, LANES) == 16
+    assert code_of(twice, LANES).longest == 16
+
+
+@pytest.mark.parametrize(
+    ("marks", "lanes", "executed"),
+    [({}, LANES, 32 * 64 * 8), ({"unroll": "j"}, LANES, 32 * 64 * 8), ({"vectorize": "j"}, 4, 32 * 8 * 16)],
+)
+def test_vectors_are_executed_less_often(marks, lanes, executed):
+    assert code_of(scheduled(**marks), lanes).executed == executed

@@ -67,7 +67,8 @@ class FakeBench:
     def pipeline(self):
         return FakePipeline(self)
 
-    def job(self, *arguments):
+    def job(self, *arguments, quick):
+        assert quick, "what is built for its trial alone need not be the very fastest"
         return BuildJob("", "", "library")
 
     @staticmethod
@@ -173,7 +174,7 @@ def test_dead_end_leaves_its_trials_to_the_others(tune, workloads, monkeypatch):
         "next_ended",
         lambda self, conditions, end=FakePipeline.next_ended: _of_workload(end(self, conditions), self, dead),
     )
-    monkeypatch.setattr(FakeBench, "job", lambda self, ir, *rest: BuildJob(ir, "", "library"))
+    monkeypatch.setattr(FakeBench, "job", lambda self, ir, *rest, **more: BuildJob(ir, "", "library"))
     first, second = tune(workloads[:2], strategy="random", trials=120)
     assert (first.stopped_by, second.stopped_by) == ("dead_end", "trials")
     assert first.trials + second.trials == 120 and first.trials == DEAD_END_TRIALS

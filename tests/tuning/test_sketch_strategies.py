@@ -9,6 +9,7 @@ import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.facts import facts
 from tunesmith.machine.target import host_target
 from tunesmith.tuning.records.candidate import Candidate
 from tunesmith.tuning.records.compilation import replay_trace
@@ -19,13 +20,15 @@ from tunesmith.tuning.strategies import (
     STRATEGIES,
     WITH_COST_MODEL,
     Experience,
+    sketch_context,
     store_model,
 )
 from tunesmith.tuning.strategies import sketch as sketch_module
+from tunesmith.tuning.strategies.code_size import code_of
 from tunesmith.tuning.strategies.evolutionary import Evolutionary
 from tunesmith.tuning.strategies.replay import replay_trace as replay_trace_strategy
 from tunesmith.tuning.strategies.sketch import SketchSpace
-from tunesmith.tuning.strategies.sketch_context import WARNINGS
+from tunesmith.tuning.strategies.sketch_context import WARNINGS, designs, new_context
 from tunesmith.tuning.strategies.store_features import FEATURE_NAMES
 from tunesmith.tuning.strategies.store_model import StoreModel
 from tvm.s_tir import meta_schedule as ms
@@ -302,6 +305,39 @@ def test_features_are_named(small):
     # Sizes are log2(1 + x), flags are themselves.
     assert {n: round(2 ** named[n] - 1) for n in expected} == expected
     assert named["buffer_0_is_read"] + named["buffer_0_is_read_and_written"] == 1
+
+
+def test_the_first_are_the_cheapest_of_those_that_were_made(small):
+    strategy, lanes = Evolutionary(small.func, host_target(), 1), facts(host_target()).lanes("float32")
+    asked = [code_of(replay_trace(c.trace, small.func).mod["main"], lanes) for c in strategy.ask(4)]
+    left = [code_of(sketch.schedule.mod["main"], lanes) for sketch in strategy._pool.values()]
+    assert len(left) == 4
+    assert max(code.trial_seconds for code in asked) <= min(code.trial_seconds for code in left)
+
+
+X86 = tvm.target.Target(
+    {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "cascadelake", "num-cores": 2}
+)
+
+
+def rules_and_designs(func):
+    """Return the kinds of the rules, and the traces that they lead to."""
+    context = new_context(func, X86, 1)
+    kinds = {type(rule).__name__ for rule in context.space_generator.sch_rules}
+    return kinds, [str(design.trace) for design in designs(context)]
+
+
+def test_without_rules_of_tensor_instructions_floats_have_the_same_designs(small, monkeypatch):
+    few, traces = rules_and_designs(small.func)
+    monkeypatch.setattr(sketch_context, "intrinsics_of", lambda target: "any")
+    every, same_traces = rules_and_designs(small.func)
+    assert every - few == {"MultiLevelTilingWithIntrin"}
+    assert traces == same_traces
+
+
+def test_bytes_have_the_rules_of_tensor_instructions():
+    kinds, _ = rules_and_designs(ts.workload("matmul", m=32, n=32, k=32, dtype="int8").func)
+    assert "MultiLevelTilingWithIntrin" in kinds
 
 
 def test_bloated_sketches_are_proposed_when_nothing_else_is_left(monkeypatch):

@@ -8,15 +8,13 @@ from math import inf
 from types import SimpleNamespace
 
 import pytest
-import tunesmith as ts
 from tunesmith.tuning.measuring.cases import alarm
 from tunesmith.tuning.measuring.measurement import Timing
-from tunesmith.tuning.measuring.tasks import Ran, RunJob, _without_argument_checks, check
+from tunesmith.tuning.measuring.tasks import Ran, RunJob, check
 from tunesmith.tuning.measuring.verdict import Verdict
 from tunesmith.tuning.processes.worker import WorkerCrash
 from tunesmith.tuning.records.record import Status
 from tunesmith.tuning.running.runner import Runner
-from tvm.script import tirx as T
 
 
 def job(give_up_s=inf, best_s=inf):
@@ -80,17 +78,6 @@ def test_alarm_ends_the_process(seconds, ended_by):
 
 def test_alarm_is_over_with_its_block():
     assert end_of(0.2, 0.0, 0.4) == 0
-
-
-@T.prim_func(s_tir=True)
-def asserts(a: T.Buffer((4,)), b: T.Buffer((4,))):
-    assert a[0] > T.float32(0), "positive numbers only"
-    b[0] = a[0]
-
-
-def test_assertions_of_a_function_are_kept_checks_of_its_arguments_are_not():
-    for func, disabled in ((asserts, False), (ts.workload("relu", m=4, n=4).func, True)):
-        assert bool(_without_argument_checks(func).config["tirx.disable_assert"]) is disabled
 
 
 class FakeWorker:

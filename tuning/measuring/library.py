@@ -29,16 +29,17 @@ _KERNEL = "kernel"
 _PACK, _PACKED = f"{_KERNEL}_weight_prepack", f"{_KERNEL}_prepacked"
 
 
-def export_kernel(schedule: Any, target: Any, path: str) -> None:
+def export_kernel(schedule: Any, target: Any, path: str, quick: bool = False) -> None:
     """Compile a schedule, or a PrimFunc as it is, and write its shared library.
 
-    A weight that is packed apart is described in a JSON file beside the library.
+    A weight that is packed apart is described in a JSON file beside the library. ``quick``: see
+    `generate_code`.
     """
     scheduled = hasattr(schedule, "mod")
     func = schedule.mod["main"] if scheduled else schedule
     parts = _packing_split_off(schedule) if scheduled and func.attrs.get(CONSTANT_ARGUMENTS) else None
     if parts is None:
-        _export(build(func, target), path)
+        _export(build(func, target, quick), path)
         return
     pack, packed = parts
     weight, buffer = pack.params
@@ -48,7 +49,7 @@ def export_kernel(schedule: Any, target: Any, path: str) -> None:
         "dtype": str(buffer.dtype),
     }
     functions = {name: f.with_attr("global_symbol", name) for name, f in ((_PACK, pack), (_PACKED, packed))}
-    _export(build(tvm.IRModule(functions), target), path)
+    _export(build(tvm.IRModule(functions), target, quick), path)
     _description_file(path).write_text(json.dumps(description))
 
 

@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import tvm
-from tvm import tirx
-from tvm_ffi import structural_walk
 
 from ... import schedules
 from ...machine.errors import InputError, last_line
@@ -57,6 +54,8 @@ class BuildJob:
         The rule's knobs.
     trace : str or None
         A trace to replay instead. Neither rule nor trace: the function is compiled as it is.
+    quick : bool
+        Whether it is compiled for its trial only, see `generate_code`.
     """
 
     func_ir: str
@@ -65,6 +64,7 @@ class BuildJob:
     rule: str | bytes | None = None
     knobs: Mapping[str, int] | None = None
     trace: str | None = None
+    quick: bool = False
 
 
 @dataclass(frozen=True)
@@ -158,25 +158,13 @@ def _built(job: BuildJob) -> Built:
         schedule = _schedule(job, func, target)
     except Exception as error:
         return Built(Status.SCHEDULE_ERROR, last_line(error))
-    trace = trace_text(schedule) if schedule is not func else None
+    trace = job.trace or (trace_text(schedule) if schedule is not func else None)
     try:
-        with _without_argument_checks(getattr(schedule, "mod", {"main": schedule})["main"]):
-            export_kernel(schedule, target, job.library)
+        export_kernel(schedule, target, job.library, job.quick)
     except Exception as error:
         return Built(Status.BUILD_ERROR, last_line(error), trace=trace)
     seconds = _cpu_seconds() - start
     return Built(Status.OK, "", job.library, trace, seconds, library_hash(job.library))
-
-
-def _without_argument_checks(func: Any) -> Any:
-    """Return a context in which no assertions are compiled, unless the function has some of its own.
-
-    What calls a candidate here gives it the right arguments; the checks of their types, shapes and strides
-    are a fifth of what LLVM compiles.
-    """
-    own: list[Any] = []
-    structural_walk(func.body, [(tirx.AssertStmt, own.append)])
-    return tvm.transform.PassContext(config={"tirx.disable_assert": not own})
 
 
 def _cpu_seconds() -> float:

@@ -15,8 +15,8 @@ from ...machine.arrays import Argument, Kernel
 from ...machine.errors import InputError, last_line
 from ...machine.target import as_target, target_text
 from ...schedules.algorithms import in_form
+from ...schedules.code_generation import generate_code
 from ...schedules.intrinsics import register_intrinsics
-from ...schedules.loop_partition import partition_loops
 from .database import Database
 from .plain_text import require_plain
 from .record import Record
@@ -50,8 +50,8 @@ class Origin:
         )
 
 
-def build(func_or_schedule: Any, target: Any) -> Any:
-    """Compile a PrimFunc, a schedule or an IRModule.
+def build(func_or_schedule: Any, target: Any, quick: bool = False) -> Any:
+    """Compile a PrimFunc, a schedule or an IRModule; ``quick``: see `generate_code`.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def build(func_or_schedule: Any, target: Any) -> Any:
     """
     mod = getattr(func_or_schedule, "mod", func_or_schedule)
     mod = tvm.IRModule({"main": mod}) if isinstance(mod, tirx.PrimFunc) else mod
-    return tvm.compile(partition_loops(mod), target=as_target(target))
+    return generate_code(mod, as_target(target), quick)
 
 
 def compile(workload: Workload, database: Database | None = None, target: Any = "host") -> Kernel:

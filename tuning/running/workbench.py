@@ -106,12 +106,13 @@ class Workbench:
         rule: ScheduleRule | None = None,
         knobs: Mapping[str, int] | None = None,
         trace: str | None = None,
+        quick: bool = False,
     ) -> BuildJob:
         """Describe a candidate to build; its library gets a name that no other has."""
         self._libraries += 1
         library = str(Path(self.folder) / f"candidate{self._libraries}.so")
         portable = None if rule is None else portable_rule(rule)
-        return BuildJob(workload_ir, target, library, portable, knobs, trace)
+        return BuildJob(workload_ir, target, library, portable, knobs, trace, quick)
 
     def pipeline(self) -> Pipeline:
         """Return a pipeline of these workers."""

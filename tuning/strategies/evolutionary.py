@@ -1,9 +1,10 @@
 """The ``evolutionary`` strategy: the fastest sketches are changed, and a model picks among the changed.
 
-The first sketches are drawn at random. From then on each question makes some more, most of them by changing
-one decision of a sketch that was measured as fast, the others at random, and proposes those that the model
-thinks fastest of all made so far. A share of the proposals is random all the same. A sketch that would take
-as long to compile as several others is set aside until there is nothing else.
+The first sketches are drawn at random, and proposed are those whose code is short and wide. From then on each
+question makes some more, most of them by changing one decision of a sketch that was measured as fast, the
+others at random, and proposes those that the model thinks fastest of all made so far. A share of the
+proposals is random all the same. A sketch that would take as long to compile as several others is set aside
+until there is nothing else.
 
 MetaSchedule's own search scores generations of hundreds before every batch; with the few that are made here
 a question costs less than building what it proposes, and the model is asked as soon as it has learnt more.
@@ -37,6 +38,8 @@ _BATCH = 4
 # fastest takes, up to the second. Where trials last longer, more thought pays. How many of them are drawn.
 _MADE = (2, 8)
 _ONE_MORE_S = 1.5e-3
+# And before the model knows anything.
+_FIRST_MADE = 2
 _DRAWN_SHARE = 0.3
 # Sketches made at most for each one wanted: others are set aside.
 _TRIES = 4
@@ -92,7 +95,8 @@ class Evolutionary:
         """Propose sketches: drawn at random at first, then by the model."""
         self._take_up_earlier()
         if self.model is not None and not self.model.ready:
-            self._make(count - len(self._pool), drawn_share=1.0)
+            self._make(_FIRST_MADE * count, drawn_share=1.0)
+            self._sort_by_cost()
         else:
             self._make(count * self._made(), _DRAWN_SHARE)
             self._rank()
@@ -151,6 +155,11 @@ class Evolutionary:
         """Change one of the fastest sketches, the faster the likelier."""
         rank = int(len(self._parents) * self._space.chance.random() ** 2)
         return self._space.change(self._parents[rank][1])
+
+    def _sort_by_cost(self) -> None:
+        """Put those first whose trials take least: nothing else is known yet, and they run fast as well."""
+        made = sorted(self._pool.items(), key=lambda made: self._space.code(made[1]).trial_seconds)
+        self._pool = dict(made)
 
     def _rank(self) -> None:
         """Put those first that the model thinks fastest."""

@@ -23,7 +23,7 @@ from ...machine.facts import facts
 from ..records.candidate import Candidate
 from ..records.compilation import replay_trace, trace_text
 from ..records.plain_text import read_program
-from .code_size import longest_block
+from .code_size import Code, code_of
 from .sketch_context import designs, new_context
 
 Features = np.ndarray[Any, np.dtype[np.float32]]
@@ -32,7 +32,7 @@ Features = np.ndarray[Any, np.dtype[np.float32]]
 # The highest seed that MetaSchedule takes.
 _SEEDS = 2**31 - 2
 # Storing vector instructions in a row from which on LLVM takes several times as long as for others.
-_BLOATED = 512
+_BLOATED = 192
 # Draws or changes in a row that lead to nothing new: after these the space counts as exhausted.
 _MISSES = 64
 # The Python method leaves the seed to the operating system: equal seeds would not give equal candidates.
@@ -51,11 +51,14 @@ class Sketch:
         Scheduled and postprocessed.
     features : array or None
         What `SketchSpace.features` found.
+    code : Code or None
+        What `SketchSpace.code` found.
     """
 
     key: str
     schedule: Any
     features: Features | None = None
+    code: Code | None = None
 
     def candidate(self) -> Candidate:
         """Return it as what a strategy proposes."""
@@ -177,9 +180,15 @@ class SketchSpace:
             return nothing
         return stores.astype(np.float32) if len(stores) else nothing
 
+    def code(self, sketch: Sketch) -> Code:
+        """Return how much code a sketch is, once."""
+        if sketch.code is None:
+            sketch.code = code_of(sketch.schedule.mod["main"], self._lanes)
+        return sketch.code
+
     def is_bloated(self, sketch: Sketch) -> bool:
         """Tell whether a sketch is unrolled into so much code that compiling it takes time for several."""
-        return longest_block(sketch.schedule.mod["main"], self._lanes) >= _BLOATED
+        return self.code(sketch).longest >= _BLOATED
 
     def _attempt(self, make: Callable[[], Any]) -> Sketch | None:
         """Make a schedule and postprocess it; an error in MetaSchedule costs this one sketch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -80,6 +81,8 @@ def answer(run: Callable[[Job], Job]) -> None:
     job, path, parent = sys.argv[1:]
     die_with(int(parent))
     Path(path).write_text(json.dumps(run(json.loads(job))))
+    # As the command does it.
+    gc.freeze()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,73 @@
+"""Code generation: what LLVM is told beside the target, and what is left out in a hurry."""
+
+import json
+
+import numpy as np
+import pytest
+import tunesmith as ts
+import tvm
+from tunesmith.schedules import code_generation
+from tunesmith.schedules.code_generation import generate_code
+from tvm.script import tirx as T
+
+
+@pytest.fixture
+def compiled_for(monkeypatch):
+    """Return a function that tells the target that a module is compiled for, and in which context."""
+
+    def compiled_for(mod, target, quick):
+        seen = []
+
+        def compile_(mod, target):
+            checks = not tvm.transform.PassContext.current().config.get("tirx.disable_assert", False)
+            seen.extend((json.loads(str(target)), checks))
+
+        monkeypatch.setattr(code_generation.tvm, "compile", compile_)
+        generate_code(mod, tvm.target.Target(target), quick)
+        return seen
+
+    return compiled_for
+
+
+SMALL = tvm.IRModule({"main": ts.workload("relu", m=4, n=4).func})
+
+
+def llvm(architecture, **more):
+    return {"kind": "llvm", "mtriple": f"{architecture}-linux-gnu", **more}
+
+
+def test_options_of_the_target_stay(compiled_for):
+    target, checks = compiled_for(SMALL, llvm("x86_64", **{"cl-opt": ["-disable-lftr:bool=true"]}), False)
+    assert target["cl-opt"] == ["-disable-lftr:bool=true", "-dag-maps-huge-region:uint=256"]
+    assert checks
+
+
+@pytest.mark.parametrize(("architecture", "left_out"), [("x86_64", True), ("aarch64", False)])
+def test_in_a_hurry_less_is_done(compiled_for, architecture, left_out):
+    target, checks = compiled_for(SMALL, llvm(architecture), True)
+    assert ("-disable-lsr:bool=true" in target["cl-opt"]) is left_out
+    assert not checks
+
+
+def test_other_kinds_are_left_alone(compiled_for):
+    target, _ = compiled_for(SMALL, {"kind": "c"}, False)
+    assert "cl-opt" not in target
+
+
+@T.prim_func(s_tir=True)
+def asserts(a: T.Buffer((4,)), b: T.Buffer((4,))):
+    assert a[0] > T.float32(0), "positive numbers only"
+    b[0] = a[0]
+
+
+def test_assertions_of_a_function_are_kept(compiled_for):
+    _, checks = compiled_for(tvm.IRModule({"main": asserts}), llvm("x86_64"), True)
+    assert checks
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_code_is_right(quick):
+    x = np.arange(16, dtype="float32").reshape(4, 4) - 8
+    y = tvm.runtime.tensor(np.full_like(x, np.nan))
+    generate_code(SMALL, ts.host_target(), quick)["main"](tvm.runtime.tensor(x), y)
+    np.testing.assert_array_equal(y.numpy(), np.maximum(x, 0))
