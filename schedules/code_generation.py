@@ -20,6 +20,8 @@ _OPTIONS = ("-dag-maps-huge-region:uint=256",)
 # A third of LLVM's time goes into finding better induction variables. Without, kernels on x86 take as long
 # (1.00 in geometric mean over 110 of them), and some few 3 to 6 % longer.
 _QUICK_OPTIONS = {"x86_64": ("-disable-lsr:bool=true",)}
+# Passes of TVM that LLVM does without as well.
+_NOT_QUICK = ("tirx.RemoveNoOp", "s_tir.RenormalizeSplitPattern")
 
 
 def generate_code(mod: Any, target: Any, quick: bool = False, **options: Any) -> Any:
@@ -43,7 +45,7 @@ def generate_code(mod: Any, target: Any, quick: bool = False, **options: Any) ->
         The code.
     """
     target = _with_llvm_options(str(target), quick)
-    with _without_argument_checks(mod) if quick else nullcontext():
+    with _quick_passes(mod) if quick else nullcontext():
         return tvm.compile(partition_loops(mod), target=target, **options)
 
 
@@ -57,12 +59,13 @@ def _with_llvm_options(target: str, quick: bool) -> Any:
     return tvm.target.Target(config)
 
 
-def _without_argument_checks(mod: Any) -> Any:
-    """Return a context in which no assertions are compiled, unless a function has some of its own.
+def _quick_passes(mod: Any) -> Any:
+    """Return a context in which little more is done than must be.
 
-    The checks of the arguments' types, shapes and strides are a fifth of what LLVM compiles.
+    No assertions are compiled, unless a function has some of its own: the checks of the arguments' types,
+    shapes and strides are a fifth of what LLVM compiles.
     """
     own: list[Any] = []
     for func in mod.functions.values():
         structural_walk(func.body, [(tirx.AssertStmt, own.append)])
-    return tvm.transform.PassContext(config={"tirx.disable_assert": not own})
+    return tvm.transform.PassContext(config={"tirx.disable_assert": not own}, disabled_pass=[*_NOT_QUICK])

@@ -49,6 +49,20 @@ def test_in_a_hurry_less_is_done(compiled_for, architecture, left_out):
     assert not checks
 
 
+def test_names_of_passes_that_are_left_out_are_right():
+    """TVM takes any name."""
+    seen = set()
+
+    @tvm.instrument.pass_instrument
+    class Names:
+        def run_before_pass(self, mod, info):
+            seen.add(str(info.name))
+
+    with tvm.transform.PassContext(instruments=[Names()]):
+        generate_code(SMALL, ts.host_target())
+    assert seen >= set(code_generation._NOT_QUICK)
+
+
 def test_other_kinds_are_left_alone(compiled_for):
     target, _ = compiled_for(SMALL, {"kind": "c"}, False)
     assert "cl-opt" not in target
