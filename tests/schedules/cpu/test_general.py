@@ -284,3 +284,25 @@ def test_an_index_is_taken_apart_once_a_row_where_there_are_many(rows, loops, ta
     nest = GENERAL.scheduled(func, target).mod["main"].body
     structural_walk(nest, [(tvm.tirx.For, lambda loop: kinds.append(int(loop.kind)))])
     assert [("serial", "parallel", "vectorized", "unrolled")[kind] for kind in reversed(kinds)] == loops
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "lanes"),
+    [
+        # 512 bits are 16 of float32. What is moved goes by 256 bits, what calls functions by two vectors.
+        ("relu", {"m": 64, "n": 64}, 8),
+        ("relu", {"m": 64, "n": 64, "dtype": "float64"}, 4),
+        ("silu", {"m": 64, "n": 64}, 32),
+        ("silu", {"m": 64, "n": 64, "dtype": "float16"}, 32),
+        # 64 rows of 3 lie in memory like 192, 61 rows of 3 fill no vectors.
+        ("tanh", {"m": 64, "n": 3}, 32),
+        ("tanh", {"m": 61, "n": 3}, 16),
+        ("gather", {"v": 64, "d": 64, "m": 8}, 16),
+        ("matmul", {"m": 64, "n": 64, "k": 64}, 16),
+    ],
+)
+def test_how_much_is_computed_at_a_time_depends_on_what_it_is(operator, shape, lanes):
+    avx512 = tvm.target.Target(
+        {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2}
+    )
+    assert GENERAL.space(ts.workload(operator, **shape).func, avx512).default["lanes"] == lanes
