@@ -4,6 +4,7 @@ import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.target import as_target
 from tunesmith.schedules.algorithms import has_algorithm
 from tunesmith.schedules.cpu.rows import ROWS
 from tunesmith.schedules.lane_reduction import best_width
@@ -150,3 +151,20 @@ def test_neighbouring_rows_are_taken_together_as_far_as_there_are_any(target):
     # 64 sums of 100352 elements each: the whole line is read at once, not 64 bytes of it.
     default = ROWS.space(ts.workload("sum", a=32, b=56, c=56, d=64, axes="abc").func, target).default
     assert default["vectors"] * default["lanes"] == 64
+
+
+@pytest.mark.parametrize(
+    ("operator", "columns", "vectors"),
+    [
+        ("softmax", 128, 1),
+        ("softmax", 512, 1),
+        ("log_softmax", 384, 1),
+        # A row or two of these fit L1: their chains are few.
+        ("softmax", 1024, 4),
+        ("layer_norm", 512, 4),
+    ],
+)
+def test_rows_taken_together_are_chains_enough_for_an_exponential(operator, columns, vectors):
+    avx512 = {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux"}
+    space = ROWS.space(ts.workload(operator, m=64, n=columns).func, as_target(avx512))
+    assert space.default["vectors"] == vectors
