@@ -28,6 +28,9 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import register_intrin_lowering
 
+POLYNOMIALS = ("exp", "tanh", "erf", "sigmoid")
+"""The functions that are computed so."""
+
 # Beyond these, e^x is infinite, or less than the least normal float32 and taken for 0.
 _EXP_HIGH, _EXP_LOW = 88.72283, -87.33654
 # ln 2 in two parts: the first has few bits, so that its product with an exponent is exact.
@@ -59,7 +62,7 @@ _ERF_EVEN = (
 @cache
 def use_vector_math() -> None:
     """Let TVM compile these functions of float32 for CPUs this way, in this process from now on."""
-    for name, lowered in (("exp", _exp), ("tanh", _tanh), ("erf", _erf), ("sigmoid", _sigmoid)):
+    for name, lowered in zip(POLYNOMIALS, (_exp, _tanh, _erf, _sigmoid), strict=True):
         register_intrin_lowering(f"tirx.{name}", target="llvm", f=_in_float32(name, lowered), level=99)
 
 

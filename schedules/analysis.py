@@ -46,10 +46,7 @@ def loads_of(body: Any) -> list[Any]:
 
 def has_condition(sch: s_tir.Schedule, block: str) -> bool:
     """Tell whether a block chooses between values by position, as padding does."""
-    calls: list[str] = []
-    body = sch.get(sch.get_sblock(block)).body
-    structural_walk(body, [(Call, lambda call: calls.append(str(getattr(call.op, "name", ""))))])
-    return _CONDITION in calls
+    return _CONDITION in called(sch.get(sch.get_sblock(block)).body)
 
 
 def chooses_along(sch: s_tir.Schedule, block: str) -> set[int]:
@@ -66,10 +63,14 @@ def chooses_along(sch: s_tir.Schedule, block: str) -> set[int]:
 
 def uses_calls(sch: s_tir.Schedule, block: str) -> bool:
     """Tell whether a block calls a function such as exp, which is dear to compute twice."""
-    calls: list[str] = []
-    body = sch.get(sch.get_sblock(block)).body
-    structural_walk(body, [(Call, lambda call: calls.append(str(getattr(call.op, "name", ""))))])
-    return any(name != _CONDITION for name in calls)
+    return bool(called(sch.get(sch.get_sblock(block)).body) - {_CONDITION})
+
+
+def called(body: Any) -> set[str]:
+    """Return the names of what a statement or expression calls, as in ``tirx.exp``."""
+    names: set[str] = set()
+    structural_walk(body, [(Call, lambda call: names.add(str(getattr(call.op, "name", ""))))])
+    return names
 
 
 def output_blocks(sch: s_tir.Schedule) -> set[str]:

@@ -31,8 +31,10 @@ from tvm import s_tir
 from tvm.tirx import ForKind, IterVar
 
 from ...machine.facts import facts
+from ...machine.vector_math import POLYNOMIALS
 from ..analysis import (
     block_names,
+    called,
     chooses_along,
     contiguous_reduction,
     flat_axes,
@@ -55,6 +57,7 @@ from ..transforms import LEAST_PARALLEL_WORK, vectorize_last
 
 # So many rows are spread without the vectors in them: an index is taken apart once a row, not once a vector.
 _ENOUGH_ROWS = 64
+_POLYNOMIALS = {f"tirx.{name}" for name in POLYNOMIALS}
 # What is read or written at a time where little is computed.
 _MOVED_BITS = 256
 
@@ -101,15 +104,16 @@ def general_space(func: Any, target: Any) -> KnobSpace:
 def _lanes(func: Any, widest: int) -> int:
     """Choose how many elements to compute at a time.
 
-    Two vectors where functions are called: their polynomials are chains, and two of them overlap (tanh and
-    exp of 512 x 512 in 0.87 of the time). 256 bits where elements are but read and written (relu of 3136 x
-    256 in 0.88, batch norm of 56 x 56 x 256 in 0.78), unless it is rows from here and there (all on a Zen 5).
+    Two vectors where exp and its like are called: their polynomials are chains, and two of them overlap (tanh
+    and exp of 512 x 512 in 0.87 of the time). 256 bits where elements are but read and written (relu of
+    3136 x 256 in 0.88, batch norm of 56 x 56 x 256 in 0.78), unless it is rows from here and there. All of it
+    on a Zen 5.
     """
     sch, bits = s_tir.Schedule(func), int(tvm.DataType(_output_dtype(func)).bits)
     names = block_names(sch)
     if any(is_reduction(sch, name) or _is_gathered(sch, name) for name in names):
         return widest
-    if any(uses_calls(sch, name) for name in names):
+    if _POLYNOMIALS & called(func.body):
         # Narrower types are computed in float32: they are several vectors of it already.
         twice = bits >= 32 and all(_fills(sch, name, 2 * widest) for name in output_blocks(sch))
         return 2 * widest if twice else widest

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm.ir import Call
-from tvm_ffi import structural_walk
-
 from ...machine.facts import facts
+from ..analysis import called
 from ..lane_reduction import best_width, is_faster_lengthened
 from ..row_nest import RowNest, find_rows
 from ..space import Constraint, Knob, Knobs, KnobSpace
@@ -44,7 +42,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
     block = 1 if nest.is_one_reduction else block
     parts = _default_parts(nest, widest, machine.cores, can_be_whole)
     vectors = _default_vectors(nest, widest, 1 if parts > 1 else _TILES_A_CORE * machine.cores)
-    if nest.contiguous and block >= _VECTORS and _calls_exp(func):
+    if nest.contiguous and block >= _VECTORS and "tirx.exp" in called(func.body):
         # So many rows are chains enough, and a polynomial wants the registers: 128 to 512 columns in 0.86 to
         # 0.92 of the time.
         vectors = 1
@@ -86,12 +84,6 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             "stream": exceeds_caches(func, target),
         },
     )
-
-
-def _calls_exp(func: Any) -> bool:
-    found: list[str] = []
-    structural_walk(func.body, [(Call, lambda call: found.append(str(getattr(call.op, "name", ""))))])
-    return "tirx.exp" in found
 
 
 def whole_rows(knobs: Knobs) -> str | None:

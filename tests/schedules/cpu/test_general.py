@@ -292,6 +292,7 @@ def test_an_index_is_taken_apart_once_a_row_where_there_are_many(rows, loops, ta
         # 512 bits are 16 of float32. What is moved goes by 256 bits, what calls functions by two vectors.
         ("relu", {"m": 64, "n": 64}, 8),
         ("relu", {"m": 64, "n": 64, "dtype": "float64"}, 4),
+        ("batch_norm", {"n": 1, "h": 8, "w": 8, "c": 64, "layout": "NHWC"}, 8),
         ("silu", {"m": 64, "n": 64}, 32),
         ("silu", {"m": 64, "n": 64, "dtype": "float16"}, 32),
         # 64 rows of 3 lie in memory like 192, 61 rows of 3 fill no vectors.
