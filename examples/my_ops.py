@@ -43,16 +43,17 @@ def rewrite(sch, rows, columns):  # how: a tile of sums stays in registers until
 def space(func, target):  # the knobs, the rules they keep, and the point to take without a search
     if block_names(s_tir.Schedule(func)) != ["product", "swish"]:
         return None  # another operator: other schedules apply
-    (m, n), lanes = map(int, func.params[-1].shape), facts(target).lanes("float32")
+    (m, n), machine = map(int, func.params[-1].shape), facts(target)
+    lanes, tile = machine.lanes("float32"), machine.vector_registers // 2
     knobs = (
         ts.Knob("rows", (1, 2, 4, 8), "rows of a tile"),
         ts.Knob("columns", (1, 2, 4, 8, 16, 32, 64), "columns of a tile"),
     )
     fits = (
         ts.Constraint("a tile divides C", lambda t: m % t["rows"] == 0 == n % t["columns"]),
-        ts.Constraint("16 vectors hold a tile", lambda t: t["rows"] * t["columns"] <= 16 * lanes),
+        ts.Constraint(f"{tile} vectors hold a tile", lambda t: t["rows"] * t["columns"] <= tile * lanes),
     )
-    return ts.KnobSpace(knobs, fits, default={"rows": gcd(m, 8), "columns": gcd(n, 2 * lanes)})
+    return ts.KnobSpace(knobs, fits, default={"rows": gcd(m, tile // 2), "columns": gcd(n, 2 * lanes)})
 
 
 ts.add_schedule(ts.ScheduleRule("swish_tiles", "tiles of the product in registers", rewrite, space))

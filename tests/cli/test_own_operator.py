@@ -8,6 +8,8 @@ import tunesmith as ts
 from click.testing import CliRunner
 from tunesmith import schedules
 from tunesmith.cli.main import main
+from tunesmith.machine.facts import facts
+from tunesmith.machine.target import host_target
 
 from .conftest import Outcome
 
@@ -50,7 +52,9 @@ def test_list_leaves_tunesmiths_own_tables_as_they_are(run):
 def test_show(run, form, text):
     shown = run("show", OP, "--shape", SHAPE, "--as", form)
     assert shown.status == 0 and text in shown.stdout
-    assert f"schedule {OWN}: rows=8,columns=32" in shown.stderr
+    machine = facts(host_target())
+    rows, columns = machine.vector_registers // 4, 2 * machine.lanes("float32")
+    assert f"schedule {OWN}: rows={rows},columns={columns}" in shown.stderr
 
 
 def test_show_steps(run):
@@ -136,14 +140,14 @@ def test_a_wrong_reference_is_an_answer(run, tmp_path):
             f"the schedule '{OWN}' failed in mine.py, line 33: ScheduleError: The input storage",
         ),
         (
-            "(m, n), lanes =",
-            "(m, n, k), lanes =",
+            "(m, n), machine =",
+            "(m, n, k), machine =",
             f"the space of the schedule '{OWN}' failed in mine.py, line 46: V",
         ),
         (
             '"swish_tiles"',
             '"matmul"',
-            "mine.py, line 58: tunesmith has a schedule named 'matmul'; give yours another",
+            "mine.py, line 59: tunesmith has a schedule named 'matmul'; give yours another",
         ),
         ("swish_matmul = ts", "swish = ts", "unknown name in "),
     ],

@@ -52,7 +52,7 @@ def test_the_trace_makes_the_same_program_again(workload, rule, target):
     ("name", "rule", "by_hand", "knobs"),
     [
         ("matmul", "matmul", register_tile, {"mr": 4, "block_rows": 2, "block_columns": 1, "pack": 2}),
-        ("conv2d", "conv2d", register_tile, {"mr": 5, "block_rows": 3, "split_columns": 0, "pack": 2}),
+        ("conv2d", "conv2d", register_tile, {"mr": 4, "block_rows": 3, "split_columns": 0, "pack": 2}),
         ("conv2d", "general", schedule_general, {"parallel": 0}),
         ("add", "general", schedule_general, {"lanes": 4}),
     ],

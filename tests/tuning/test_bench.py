@@ -7,7 +7,7 @@ from tunesmith.kernels import OPERATORS
 from tunesmith.kernels.elementwise import ELEMENTWISE
 from tunesmith.machine import flush
 from tunesmith.tuning.benchmark import turn_tasks
-from tunesmith.tuning.benchmark.baselines import LIBRARIES, Unavailable, variants
+from tunesmith.tuning.benchmark.baselines import LIBRARIES, Unavailable, multiplies_bytes_exactly, variants
 from tunesmith.tuning.benchmark.turn_tasks import TurnJob, make_ready, time_turn
 from tunesmith.tuning.measuring.verdict import compare
 from tunesmith.tuning.measuring.verification import inputs_of, workload_tolerance
@@ -76,6 +76,8 @@ def unavailable(library, workload):
     """What is said where a library has no twin; NumPy has no error function."""
     if workload.name in ("quantized_linear", "quantized_conv2d") and library == "torch":
         return "does not say how torch computes it"
+    if workload.name.startswith("quantized") and library == "onnxruntime" and not multiplies_bytes_exactly():
+        return "without VNNI it adds two products of bytes in 16 bits"
     if library != "numpy":
         return None
     if workload.name == "bias_gelu" or workload.name.startswith("quantized"):

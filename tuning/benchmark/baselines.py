@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...kernels.libraries import Call, Calls, Libraries
+from ...machine.facts import has_feature
 from ...machine.process import usable_cpus
+from ...machine.target import host_target
 
 Shape = Mapping[str, Any]
 Arrays = Sequence[np.ndarray]
@@ -58,6 +60,8 @@ def variants(library: str, libraries: Libraries | None, shape: Shape, inputs: Ar
     if not dtypes <= set(_DTYPES[library]):
         found = ", ".join(sorted(dtypes))
         raise Unavailable(f"{library} is compared on {', '.join(_DTYPES[library])}: dtype={found}")
+    if library == "onnxruntime" and {"uint8", "int8"} <= dtypes and not multiplies_bytes_exactly():
+        raise Unavailable("onnxruntime is wrong here: without VNNI it adds two products of bytes in 16 bits")
     try:
         found_variants = _MAKERS[library](libraries, shape, inputs)
     except ImportError as error:
@@ -67,6 +71,17 @@ def variants(library: str, libraries: Libraries | None, shape: Shape, inputs: Ar
     if not found_variants:
         raise Unavailable(f"{library} is not compared on this shape")
     return found_variants
+
+
+def multiplies_bytes_exactly() -> bool:
+    """Tell whether ONNX Runtime sums products of unsigned and signed bytes exactly.
+
+    On x86 it needs VNNI for that: ``vpmaddubsw`` adds two products in 16 bits, where they may overflow (see
+    "Quantize ONNX Models" in the documentation of ONNX Runtime).
+    """
+    host = host_target()
+    vnni = any(has_feature(host, name) for name in ("avx512vnni", "avxvnni"))
+    return vnni or not str(host.attrs["mtriple"]).startswith("x86")
 
 
 def _by_note(calls: Calls) -> Mapping[str, Call]:
