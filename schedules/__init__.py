@@ -13,6 +13,7 @@ from .cpu.grouped import GROUPED
 from .cpu.matmul import MATMUL
 from .cpu.quantized import QUANTIZED
 from .cpu.rows import ROWS
+from .cpu.separable import SEPARABLE
 from .cpu.transpose import TRANSPOSE
 from .cpu.window import WINDOW
 from .cpu.winograd import WINOGRAD
@@ -28,6 +29,7 @@ RULES: tuple[ScheduleRule, ...] = (
     GROUPED,
     ATTENTION,
     WINDOW,
+    SEPARABLE,
     ROWS,
     TRANSPOSE,
     GENERAL,

@@ -43,8 +43,9 @@ from ..space import Constraint, Knob, KnobSpace
 from ..transforms import finish_tile, inline_blocks, vectorize_last
 from .register_tile import LEAST_PARALLEL_SUMS
 
-# More taps than these are a loop: LLVM takes seconds for thousands of instructions.
-_UNROLLED_TAPS = 25
+UNROLLED_TAPS = 25
+"""More taps than these are a loop: LLVM takes seconds for thousands of instructions."""
+
 # One vector of channels, and as many pixels as share most taps: on 2 threads of a Zen 5, depthwise 3x3 of 144
 # channels at 56x56 takes 0.068 ms with 4 or 7 pixels, 0.139 with 28, where registers no longer hold the taps.
 _TILE_PIXELS = 8
@@ -177,7 +178,7 @@ def schedule_window(
         pad = sch.get_sblock(nest.pad)
         sch.compute_at(pad, groups)
         vectorize_last(sch, pad, lanes)
-    for loop in (pixel, vector, *(taps if prod(nest.taps) <= _UNROLLED_TAPS else ())):
+    for loop in (pixel, vector, *(taps if prod(nest.taps) <= UNROLLED_TAPS else ())):
         sch.unroll(loop)
     sch.vectorize(lane)
     if nest.work >= LEAST_PARALLEL_SUMS:
@@ -209,7 +210,7 @@ def window_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("vectors", widths, "vectors of channels in a tile"),
             Knob("pixels", tuple(sorted({*heights, tile})), "pixels of a line in a tile"),
             Knob("lines", tuple(sorted({*(x for x in _LINES if x <= lines), block})), "lines in a block"),
-            Knob("group", _divisors(channels // lanes), "steps of channels in a group"),
+            Knob("group", divisors(channels // lanes), "steps of channels in a group"),
         ),
         constraints=(
             Constraint(
@@ -251,10 +252,11 @@ def _blocks(nest: Window, machine: Facts, lanes: int) -> tuple[int, int]:
         multiplied = prod(nest.taps) * lines * pixels * _CYCLES_MULTIPLIED
         return padded(block) * group > most, uneven * (copied + multiplied), -group, -block
 
-    return min(product(_divisors(lines), _divisors(channels // lanes)), key=cycles)
+    return min(product(divisors(lines), divisors(channels // lanes)), key=cycles)
 
 
-def _divisors(number: int) -> tuple[int, ...]:
+def divisors(number: int) -> tuple[int, ...]:
+    """Return the divisors of a number, from 1 to itself."""
     return tuple(n for n in range(1, number + 1) if number % n == 0)
 
 
