@@ -122,6 +122,25 @@ def static_extents(sch: s_tir.Schedule, block: str) -> tuple[int, ...] | None:
     return tuple(int(e) for e in extents)
 
 
+def main_extents(func: Any) -> dict[str, int]:
+    """Return the iterations of a function's largest block, whatever it computes, for comparing functions.
+
+    ``column`` and ``row`` are its last two axes that are not summed, ``outer`` is all before them together,
+    ``sums`` all that are summed: of a matrix multiplication the batch, m, n and k. None has fewer than 1.
+    """
+    sch = s_tir.Schedule(func)
+    axes = [list(sch.get(sch.get_sblock(name)).iter_vars) for name in dict.fromkeys(block_names(sch))]
+    largest = max(axes, key=lambda found: prod(int(v.dom.extent) for v in found), default=[])
+    kept = [int(v.dom.extent) for v in largest if v.iter_type != IterVar.CommReduce]
+    summed = [int(v.dom.extent) for v in largest if v.iter_type == IterVar.CommReduce]
+    return {
+        "outer": prod(kept[:-2]),
+        "row": prod(kept[-2:-1]),
+        "column": prod(kept[-1:]),
+        "sums": prod(summed),
+    }
+
+
 def writes_in_order(sch: s_tir.Schedule, block: Any) -> bool:
     """Tell whether a block writes its output in the order of its loops, each element once."""
     node = sch.get(block)

@@ -12,6 +12,7 @@ from ..machine.target import target_text
 from ..schedules.rule import ScheduleRule
 from ..schedules.space import KnobSpace
 from .learning.cost_model import KNOB_MODEL_SUFFIX, load
+from .learning.experience import dims_of
 from .records.candidate import Candidate, knob_candidate, knob_key
 from .records.compilation import SKETCH
 from .records.record import Record
@@ -178,7 +179,7 @@ def make_strategy(
     if search.knobs is not None and cost_model is not None:
         model = load(cost_model)
         model.require_fit(workload.name, target_text(target), search.name)
-        return WITH_SAVED_MODEL[name](search.knobs, seed, workload.shape, model)
+        return WITH_SAVED_MODEL[name](search.knobs, seed, dims_of(workload), model)
     if search.knobs is not None:
-        return KNOB_STRATEGIES[name](search.knobs, seed, workload.shape)
+        return KNOB_STRATEGIES[name](search.knobs, seed, dims_of(workload))
     return SKETCH_STRATEGIES[name](workload.func, target, seed, cost_model or "xgb")

@@ -27,14 +27,14 @@ from .measuring.measurement import Timing
 from .records.candidate import Candidate
 from .records.database import Database
 from .records.record import Record
-from .reporting.events import Progress, Started, TrialEnded, quiet
+from .reporting.events import Learned, Progress, Started, TrialEnded, quiet
 from .reporting.pace import Pace
 from .running.device import Device
 from .running.pipeline import Conditions, Pipeline, Trial
 from .running.runner import device_lock
 from .running.workbench import Workbench
 from .search import Search, make_strategy
-from .strategies.strategy import AHEAD, Experience, LearnsFromOthers
+from .strategies.strategy import AHEAD, LearnsFromOthers
 from .trial import TrialOrigin
 
 # A workload of whose trials not one was right after so many is given up: its time is others' time.
@@ -99,7 +99,7 @@ class Session:
         self._flight: deque[Trial] = deque()
         self._ended: dict[int, Record] = {}
         self._exhausted = False
-        self.begun, self._goal = False, 0
+        self.begun, self._has_learned, self._goal = False, False, 0
         self._pipeline: Pipeline = bench.pipeline()
         self.stopped_by: str | None = None
         self.ledger = Ledger(search, database, workload.hash, self.target, options.device.fingerprint)
@@ -143,16 +143,12 @@ class Session:
         if not self.ledger.tried_default:
             self._submit(search.default, default=True)
         with self.timed("search"):
-            self._strategy = strategy = make_strategy(
+            self._strategy = make_strategy(
                 search, options.strategy, workload, options.target, options.seed, options.cost_model
             )
-            others: list[Experience] = []
-            if options.transfer and isinstance(strategy, LearnsFromOthers):
-                others = experiences(self.database, workload, self.target, search.name)
-                strategy.learn_from(others)
             for record in self.ledger.records:
-                strategy.tell(search.candidate(record), record)
-        self.announce(len(others))
+                self._strategy.tell(search.candidate(record), record)
+        self.announce()
 
     @cached_property
     def _conditions(self) -> Conditions:
@@ -164,7 +160,7 @@ class Session:
         """The inputs that candidates are checked and timed on."""
         return prepare_cases(self.workload, f"{self.bench.folder}/{self.workload.hash}")
 
-    def announce(self, transferred: int = 0) -> None:
+    def announce(self) -> None:
         """Say that the tuning of the workload in this space begins."""
         options, knobs = self.options, self._search.knobs
         options.progress(
@@ -175,7 +171,6 @@ class Session:
                 None if knobs is None else len(knobs),
                 options.pace.wanted,
                 min(self.trials, options.pace.wanted),
-                transferred,
                 options.number,
                 options.of,
             )
@@ -223,6 +218,7 @@ class Session:
             if wanted <= 0:
                 return
             with self.timed("search"):
+                self._learn_from_others()
                 self._learn_what_others_measured()
                 candidates = self._strategy.ask(wanted)
             if not candidates:
@@ -249,6 +245,20 @@ class Session:
         trial = Trial(candidate, space, job, goes_first=default)
         self._flight.append(trial)
         self._pipeline.submit(trial)
+
+    def _learn_from_others(self) -> None:
+        """Start from the records of other workloads, once: when the first candidate is asked for.
+
+        Until then the workloads that are tuned together have had turns, and have records to learn from.
+        """
+        if self._has_learned:
+            return
+        self._has_learned = True
+        if self.options.transfer and isinstance(self._strategy, LearnsFromOthers):
+            others = experiences(self.database, self.workload, self.target, self._search.name)
+            if others:
+                self._strategy.learn_from(others)
+                self.options.progress(Learned(self.workload, len(others)))
 
     def _learn_what_others_measured(self) -> None:
         """Take up records that others have added meanwhile: their candidates need no trial here."""

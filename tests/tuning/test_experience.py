@@ -5,8 +5,9 @@ from itertools import count
 
 import pytest
 import tunesmith as ts
+import tvm
 from tunesmith.machine.target import host_target, target_text
-from tunesmith.tuning.learning.experience import experiences
+from tunesmith.tuning.learning.experience import dims_of, experiences
 from tunesmith.tuning.records.record import Record, Status
 
 IDS = count()
@@ -102,6 +103,38 @@ def test_what_is_not_alike_says_nothing(database, shapes, fields):
     for knob in (1, 2):
         add(database, shapes[1], knob, 1.0, **fields)
     assert learned(database, shapes[0]) == []
+
+
+def of_a_model(workload, name="fused_matmul_add"):
+    return replace(workload, name=name, shape={})
+
+
+@pytest.mark.parametrize("shaped", [True, False])
+def test_a_function_of_a_model_learns_from_all_by_the_extents_of_loops(database, shapes, shaped):
+    other = shapes[1] if shaped else of_a_model(shapes[1], "fused_matmul_relu")
+    for knob in (1, 2):
+        add(database, other, knob, knob, workload_ir=tvm.ir.save_json(other.func))
+    mine = of_a_model(shapes[0])
+    assert [(e.shape, e.share) for e in learned(database, mine)] == [
+        ({"outer": 1, "row": 32, "column": 16, "sums": 16}, share) for share in (1.0, 0.5)
+    ]
+    assert dims_of(mine) == {"outer": 1, "row": 16, "column": 16, "sums": 16}
+    assert dims_of(shapes[0]) == shapes[0].shape
+
+
+def test_a_function_that_cannot_be_read_teaches_others_nothing(database, shapes):
+    for knob in (1, 2):
+        add(database, shapes[1], knob, knob, workload_ir="{}")
+    assert learned(database, of_a_model(shapes[0])) == []
+
+
+@pytest.mark.parametrize(
+    "fields", [{"dtype": "float16"}, {"space": "sketch"}, {"target": '{"kind": "cuda"}'}]
+)
+def test_a_function_learns_nothing_from_what_is_not_alike(database, shapes, fields):
+    for knob in (1, 2):
+        add(database, shapes[1], knob, knob, workload_ir=tvm.ir.save_json(shapes[1].func), **fields)
+    assert learned(database, of_a_model(shapes[0])) == []
 
 
 def test_machines_have_their_own_best(database, shapes):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import tunesmith as ts
 from tunesmith.tuning.records.record import Record, Status
-from tunesmith.tuning.reporting.events import GainSoFar
+from tunesmith.tuning.reporting.events import GainSoFar, Learned
 from tunesmith.tuning.reporting.pace import Pace
 from tunesmith.tuning.reporting.progress import (
     PROGRESS,
@@ -101,7 +101,8 @@ def test_lines_of_trials_are_aligned_under_their_heading():
 
 
 def test_what_is_known_from_before_is_said():
-    lines = shown(ProgressLines, [replace(started(transferred=12), resumed=2)]).splitlines()
+    begun = replace(started(), resumed=2)
+    lines = shown(ProgressLines, [begun, Learned(begun.workload, 12)]).splitlines()
     assert lines[1:] == [
         "resumed: 2 of 4 trials were already in the database",
         "learned from 12 records of other shapes",

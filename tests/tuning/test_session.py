@@ -4,6 +4,7 @@ import random
 import signal
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,7 @@ from tunesmith.tuning import conclusion, tuner
 from tunesmith.tuning import session as session_module
 from tunesmith.tuning.measuring.tasks import BuildJob, Built, Ran
 from tunesmith.tuning.records.record import Status
-from tunesmith.tuning.reporting.events import Started, TrialEnded, TuneResult, quiet
+from tunesmith.tuning.reporting.events import Learned, Started, TrialEnded, TuneResult, quiet
 from tunesmith.tuning.running.device import this_machine
 from tunesmith.tuning.session import DEAD_END_TRIALS
 from tunesmith.tuning.strategies import AHEAD, KNOB_STRATEGIES
@@ -223,6 +224,30 @@ def interrupt_at(number, events):
             signal.raise_signal(signal.SIGINT)
 
     return progress
+
+
+def of_a_model(workload, number):
+    """Return a workload as a function of a model: it has a name of its own, and no dimensions."""
+    return replace(workload, name=f"fused_matmul{number}", shape={})
+
+
+def test_functions_of_a_model_learn_from_those_that_had_turns_before(tune, workloads):
+    functions, events = [of_a_model(each, n) for n, each in enumerate(workloads)], []
+    tune(functions, trials=60, progress=events.append)
+    learned = [event for event in events if isinstance(event, Learned)]
+    # The first one has but the others' defaults, and those say nothing alone.
+    assert [event.workload for event in learned] == functions[1:]
+    before = [[e for e in events[: events.index(one)] if isinstance(e, TrialEnded)] for one in learned]
+    for one, ended in zip(learned, before, strict=True):
+        of_others = Counter(e.record.workload_hash for e in ended if e.record.operator != one.workload.name)
+        assert one.records == sum(count for count in of_others.values() if count > 1) > 1
+
+
+def test_functions_learn_nothing_where_transfer_is_off(tune, workloads):
+    events = []
+    functions = [of_a_model(each, n) for n, each in enumerate(workloads)]
+    tune(functions, trials=60, transfer=False, progress=events.append)
+    assert not any(isinstance(event, Learned) for event in events)
 
 
 def test_interrupt_ends_every_workload_with_what_it_has(tune, workloads):

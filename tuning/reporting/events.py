@@ -24,8 +24,6 @@ class Started:
     trials, resumed : int
         Trials wanted in all, of all workloads of the call together, and how many of this workload the
         database holds already.
-    transferred : int
-        Records of other workloads that the strategy learns from.
     workload_number, workloads : int
         Which of how many workloads of the call it is, counted from 1.
     """
@@ -36,9 +34,24 @@ class Started:
     points: int | None
     trials: int
     resumed: int
-    transferred: int = 0
     workload_number: int = 1
     workloads: int = 1
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A workload's strategy has learned from others, and asks for its first candidate.
+
+    Parameters
+    ----------
+    workload : Workload
+        What is tuned.
+    records : int
+        How many records of other workloads there are.
+    """
+
+    workload: Workload
+    records: int
 
 
 @dataclass(frozen=True)
@@ -117,7 +130,7 @@ class GainSoFar:
     best_s: float
 
 
-Event = Started | TrialEnded | GainSoFar | TuneResult
+Event = Started | Learned | TrialEnded | GainSoFar | TuneResult
 Progress = Callable[[Event], None]
 
 

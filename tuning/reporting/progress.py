@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from ...machine.errors import unknown_name
-from .events import Event, GainSoFar, Progress, Started, TrialEnded, TuneResult, quiet
+from .events import Event, GainSoFar, Learned, Progress, Started, TrialEnded, TuneResult, quiet
 from .wording import (
     HEADING,
     MESSAGE_WIDTH,
@@ -18,6 +18,7 @@ from .wording import (
     clock,
     duration,
     gain_line,
+    learned_line,
     started_lines,
     summary_lines,
     trial_line,
@@ -26,6 +27,7 @@ from .wording import (
 __all__ = [
     "PROGRESS",
     "Event",
+    "Learned",
     "Progress",
     "ProgressBar",
     "ProgressLines",
@@ -80,15 +82,19 @@ class _Workloads:
         self._started: dict[str, Started] = {}
         self._failures: dict[str, Failures] = {}
 
-    def announced(self, event: Started | TuneResult) -> list[str]:
-        """Write how a workload begins or ends."""
+    def announced(self, event: Started | Learned | TuneResult) -> list[str]:
+        """Write how a workload begins, what its search starts from, or how it ends."""
         key = event.workload.hash
         if isinstance(event, Started):
             if self._started.get(key, event).space == event.space:
                 self._failures.pop(key, None)
             self._started[key] = event
-            return [f"{self.place(key)}{line}" for line in started_lines(event)]
-        return [f"{self.place(key)}{line}" for line in summary_lines(event, self.failures(key))]
+            lines = started_lines(event)
+        elif isinstance(event, Learned):
+            lines = [learned_line(event)]
+        else:
+            lines = summary_lines(event, self.failures(key))
+        return [f"{self.place(key)}{line}" for line in lines]
 
     def failures(self, key: str) -> Failures:
         """Return the failed trials of a workload."""
@@ -151,7 +157,7 @@ class ProgressBar:
 
     def __call__(self, event: Event) -> None:
         """Move the bar, and write above it what stays."""
-        if isinstance(event, Started):
+        if isinstance(event, Started | Learned):
             self._write(self._workloads.announced(event))
         elif isinstance(event, TrialEnded):
             self._trial(event)

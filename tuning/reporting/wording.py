@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from ..records.record import Record, Status
-from .events import GainSoFar, Started, TrialEnded, TuneResult
+from .events import GainSoFar, Learned, Started, TrialEnded, TuneResult
 
 MESSAGE_WIDTH = 100
 """Characters of a trial's message that are shown."""
@@ -50,9 +50,14 @@ def started_lines(event: Started) -> list[str]:
     ]
     if event.resumed:
         lines.append(f"resumed: {event.resumed} of {event.trials} trials were already in the database")
-    if event.transferred:
-        lines.append(f"learned from {event.transferred} records of other shapes")
     return lines
+
+
+def learned_line(event: Learned) -> str:
+    """Write what the search starts from besides the workload's own trials."""
+    return (
+        f"learned from {event.records} records of other {'shapes' if event.workload.shape else 'functions'}"
+    )
 
 
 def trial_line(event: TrialEnded) -> str:

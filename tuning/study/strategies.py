@@ -20,7 +20,7 @@ from ...machine.errors import InputError, unknown_name
 from ...machine.facts import machine_fingerprint
 from ...machine.target import host_target, target_text
 from ...schedules.rule import ScheduleRule
-from ..learning.experience import experiences
+from ..learning.experience import dims_of, experiences
 from ..learning.simulation import trials_to_reach
 from ..measuring.measurement import Timing
 from ..records.database import Database
@@ -111,7 +111,7 @@ def _make(
     name: str, search: Search, workload: Workload, learned: Sequence[Experience], seed: int
 ) -> Strategy:
     assert search.knobs is not None
-    strategy = KNOB_STRATEGIES[name.removesuffix(TRANSFER)](search.knobs, seed, workload.shape)
+    strategy = KNOB_STRATEGIES[name.removesuffix(TRANSFER)](search.knobs, seed, dims_of(workload))
     if name.endswith(TRANSFER):
         if not isinstance(strategy, LearnsFromOthers):
             raise InputError(
