@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
+from typing import Any
 
 from tvm import s_tir
 
-from .analysis import has_condition, loops_by_kind
+from .analysis import has_condition, loops_by_kind, loops_inside
 from .loop_partition import partition
 
 # Partial results are reduced in steps of so many: long vectors, few steps.
@@ -51,6 +52,45 @@ def arrange_parts(sch: s_tir.Schedule, name: str, dimensions: int, depth: int) -
         partition(sch, reduced[0])
     if reduced:
         sch.decompose_reduction(block, reduced[0])
+
+
+def vectors_of_parts(
+    sch: s_tir.Schedule, computed: str, name: str, dimensions: int, depth: int, lanes: int
+) -> int:
+    """Return how many vectors of a row are to be computed at once: as many as a reduction has parts.
+
+    Parameters
+    ----------
+    computed, name : str
+        A block, and that of partial results that follows it.
+    dimensions : int
+        As many of the first loops of ``name`` count parts; 0 where it has none.
+    depth : int
+        Loops around both.
+    lanes : int
+        Elements in a vector.
+
+    Returns
+    -------
+    int
+        0 where elements are not computed one by one, or their row is not whole parts.
+    """
+    block = sch.get_sblock(computed)
+    readers = [str(sch.get(reader).name_hint) for reader in sch.get_consumers(block)]
+    kept, reduced = loops_by_kind(sch, block, depth)
+    if not dimensions or name not in readers or reduced or not kept:
+        return 0
+    parts = loops_by_kind(sch, sch.get_sblock(name), depth)[0][:dimensions]
+    width = prod(int(sch.get(part).extent) for part in parts)
+    return width // lanes if width % lanes == 0 == int(sch.get(kept[-1]).extent) % width else 0
+
+
+def reduce_as_computed(sch: s_tir.Schedule, name: str, steps: Any) -> None:
+    """Reduce parts of a row in the loop that computes an element of each: these are still in registers."""
+    block = sch.get_sblock(name)
+    sch.reverse_compute_at(block, steps)
+    sch.vectorize(sch.fuse(*loops_inside(sch, block, steps)))
+    sch.decompose_reduction(block, steps)
 
 
 def best_width(length: int, lanes: int, vectors: int) -> int:

@@ -39,7 +39,7 @@ from ..analysis import (
     uses_calls,
     writes_in_order,
 )
-from ..lane_reduction import arrange_parts, reduce_in_lanes
+from ..lane_reduction import arrange_parts, reduce_as_computed, reduce_in_lanes, vectors_of_parts
 from ..loop_partition import partition
 from ..row_nest import RowNest, find_rows
 from ..rule import ScheduleRule
@@ -107,8 +107,15 @@ def schedule_rows(
         sch.compute_at(sch.get_sblock(name), row)
     around = sch.get_loops(sch.get_sblock(last))
     depth = len(around) - len(loops_inside(sch, sch.get_sblock(last), row))
-    for name in names:
-        steps = _arrange(sch, name, depth, lanes, dimensions.get(name, 0), whole=bool(wide))
+    summed = ""
+    for name, after in zip(names, [*names[1:], ""], strict=True):
+        if name == summed:
+            continue
+        together = vectors_of_parts(sch, name, after, dimensions.get(after, 0), depth, lanes)
+        steps = _arrange(sch, name, depth, lanes, dimensions.get(name, 0), bool(wide), max(1, together))
+        if together and steps is not None:
+            reduce_as_computed(sch, after, steps)
+            summed = after
         if name == last and copy is not None:
             stream_output(sch, copy, steps, lanes, nest.output_dtype)
 
@@ -186,11 +193,14 @@ def _row_loop(
     return tile
 
 
-def _arrange(sch: s_tir.Schedule, name: str, depth: int, lanes: int, dimensions: int, whole: bool) -> Any:
+def _arrange(
+    sch: s_tir.Schedule, name: str, depth: int, lanes: int, dimensions: int, whole: bool, together: int
+) -> Any:
     """Order and vectorize the loops of a block inside the loop over rows.
 
     ``dimensions``: its first loops that are kept count parts of a row, which are one vector. ``whole``: its
-    last loop counts neighbouring rows, which are vectors. Returns the loop over vectors of a row.
+    last loop counts neighbouring rows, which are vectors. ``together``: vectors of a row made side by side.
+    Returns the loop over vectors of a row, or over so many.
     """
     if whole:
         return _arrange_across(sch, name, depth, lanes)
@@ -201,8 +211,11 @@ def _arrange(sch: s_tir.Schedule, name: str, depth: int, lanes: int, dimensions:
     if not kept or reduced or lanes == 1:
         return None
     steps, vector, extent = None, kept[-1], int(sch.get(kept[-1]).extent)
-    if extent > lanes:
-        steps, vector = sch.split(vector, [None, lanes])
+    if extent > lanes * together:
+        steps, vector = sch.split(vector, [None, lanes * together])
+        if together > 1:
+            beside, vector = sch.split(vector, [None, lanes])
+            sch.unroll(beside)
         if extent % lanes:
             partition(sch, steps)
     sch.vectorize(vector)

@@ -67,6 +67,16 @@ def test_right_over_the_whole_range(name):
     assert error.max() < allowed
 
 
+def test_exp_near_its_ends():
+    x = np.full(COUNT, -86.98, np.float32)
+    x[: COUNT // 4] = np.linspace(88, 88.7228, COUNT // 4)
+    x[COUNT // 4 : COUNT // 2] = np.linspace(-86.98, -86, COUNT // 4)
+    found, want = called(compiled(te.exp), x).astype(np.float64), np.exp(x.astype(np.float64))
+    assert (np.abs(found - want) / want).max() < 1.2e-7
+    beyond = np.resize(np.float32([88.7229, 89, 104, 1e30, np.inf, -86.99, -88, -105, -1e30, -np.inf]), COUNT)
+    assert called(compiled(te.exp), beyond)[:10].tolist() == [math.inf] * 5 + [0.0] * 5
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_lane_is_a_call(name):
     text = compiled(FUNCTIONS[name][0]).mod.inspect_source("s")

@@ -6,6 +6,7 @@ from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.algorithms import has_algorithm
+from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.cpu.rows import ROWS
 from tunesmith.schedules.lane_reduction import best_width
 from tunesmith.schedules.row_nest import find_rows
@@ -96,9 +97,25 @@ def test_every_kind_of_point_is_right(name, target, assert_same_outputs):
         space.default,
         *({**space.default, "lanes": n, "vectors": 2, "whole": 0, "parts": 1} for n in (1, 8)),
     ]
-    chosen += [p for p in space.points if p["lanes"] == 16 and p["parallel"] == 1 and p["vectors"] == 4]
+    widest = space.default["lanes"]
+    chosen += [p for p in space.points if p["lanes"] == widest and p["parallel"] == 1 and p["vectors"] == 4]
     for knobs in {tuple(p.items()): p for p in chosen}.values():
         assert_same_outputs(func, ROWS.scheduled(func, target, knobs))
+
+
+@pytest.mark.parametrize(
+    ("columns", "vectors", "together"), [(384, 1, True), (384, 2, True), (112, 1, True), (100, 1, False)]
+)
+def test_exponentials_are_summed_where_they_are_computed(columns, vectors, together):
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2})
+    func = ts.workload("softmax", m=64, n=columns).func
+    sch = ROWS.scheduled(func, target, {"vectors": vectors, "whole": 0, "block": 4})
+    names = block_names(sch)
+    sums = next(name for name in names if name.startswith("row_sum_rf") and name.endswith("update"))
+    loops = [[sch.get(loop) for loop in sch.get_loops(sch.get_sblock(name))] for name in ("exp", sums)]
+    shared = sum(one.same_as(other) for one, other in zip(*loops, strict=False))
+    # Blocks of rows, rows of a block, and steps along a row.
+    assert shared == (3 if together else 1)
 
 
 @pytest.mark.parametrize(("length", "whole"), [(1009, 1), (1024, 0), (49, 1), (384, 0), (7, 0)])
