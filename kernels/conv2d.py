@@ -8,6 +8,8 @@ with stride s, padding r (zeros on every side), dilation d, and g(o) the first i
 
 - NHWC: x is (n, h, w, ci), weight is (kh, kw, ci / groups, co), y is (n, p, q, co).
 - NCHW: x is (n, ci, h, w), weight is (co, ci / groups, kh, kw), y is (n, co, p, q).
+- NCHW8c and NCHW16c, blocks of so many channels: x is (n, ci / 16, h, w, 16), weight is
+  (co / 16, ci / 16, kh, kw, 16, 16), input channels before output channels, y is (n, co / 16, p, q, 16).
 - bias b is (co), residual t is like y. Height p is (h + 2 r - d (kh - 1) - 1) // s + 1, width q likewise.
 
 float16 and bfloat16 are summed in float32 and rounded once, at the end; int8 is summed in int32, which
@@ -20,13 +22,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import te, topi
+from tvm import te, tirx, topi
 
 from ..machine.errors import InputError
 from .arithmetic import DTYPES, exact, sum_dtype
+from .conv2d_layouts import channels_last, from_channels_last
 from .conv2d_libraries import CONV2D_LIBRARIES
 from .conv2d_shapes import CONV2D_EXAMPLES
 from .epilogue import finished, finished_exactly
+from .layouts import BLOCKED_LAYOUTS, LAYOUTS
 from .operator import Dim, Operator
 
 
@@ -68,8 +72,12 @@ class Geometry:
 
 
 def check(layout: str, bias: int, relu: int, residual: int, **extents: int) -> None:
-    """Raise InputError where groups do not divide the channels or no output is left."""
-    g = Geometry(**extents)
+    """Raise InputError where groups or blocks do not divide the channels, or no output is left."""
+    g, block = Geometry(**extents), BLOCKED_LAYOUTS.get(layout, 1)
+    if g.ci % block or g.co % block:
+        raise InputError(f"ci and co must be whole blocks of {block} in {layout}: ci={g.ci}, co={g.co}")
+    if block > 1 and g.groups > 1:
+        raise InputError(f"{layout} knows no groups: groups={g.groups}; take NHWC or NCHW")
     if g.ci % g.groups or g.co % g.groups:
         raise InputError(f"groups must divide ci and co: groups={g.groups}, ci={g.ci}, co={g.co}")
     for kernel, size, k, s in (("kh", "h", g.kh, g.h), ("kw", "w", g.kw, g.w)):
@@ -83,6 +91,8 @@ def check(layout: str, bias: int, relu: int, residual: int, **extents: int) -> N
 def define(dtype: str, layout: str, bias: int, relu: int, residual: int, **extents: int) -> list[Any]:
     """Return the TE tensors data, weight, bias and residual where asked for, and the output."""
     g, wide = Geometry(**extents), sum_dtype(dtype)
+    if layout in BLOCKED_LAYOUTS:
+        return _in_blocks(g, dtype, wide, BLOCKED_LAYOUTS[layout], (bias, relu, residual))
     inputs, y = (_nhwc if layout == "NHWC" else _nchw)(g, dtype, wide)
     return finished(inputs, y, layout.index("C"), bias, relu, residual)
 
@@ -91,13 +101,18 @@ def _nhwc(g: Geometry, dtype: str, wide: str) -> tuple[list[Any], Any]:
     data = te.placeholder((g.n, g.h, g.w, g.ci), dtype, name="data")
     weight = te.placeholder((g.kh, g.kw, g.ci_group, g.co), dtype, name="weight")
     x = topi.nn.pad(data, (0, g.padding, g.padding, 0), name="pad") if g.padding else data
+    return [data, weight], _summed(g, x, weight, wide)
+
+
+def _summed(g: Geometry, x: Any, weight: Any, wide: str) -> Any:
+    """Sum over the windows of an image that is padded, channels last."""
     i, j, c = _window(g)
 
     def at(n: Any, p: Any, q: Any, o: Any) -> Any:
         pixel = x[n, p * g.stride + i * g.dilation, q * g.stride + j * g.dilation, _first_channel(g, o) + c]
         return te.sum(pixel.astype(wide) * weight[i, j, c, o].astype(wide), axis=[i, j, c])
 
-    return [data, weight], te.compute((g.n, g.p, g.q, g.co), at, name="conv2d")
+    return te.compute((g.n, g.p, g.q, g.co), at, name="conv2d")
 
 
 def _nchw(g: Geometry, dtype: str, wide: str) -> tuple[list[Any], Any]:
@@ -111,6 +126,30 @@ def _nchw(g: Geometry, dtype: str, wide: str) -> tuple[list[Any], Any]:
         return te.sum(pixel.astype(wide) * weight[o, c, i, j].astype(wide), axis=[c, i, j])
 
     return [data, weight], te.compute((g.n, g.co, g.p, g.q), at, name="conv2d")
+
+
+def _in_blocks(g: Geometry, dtype: str, wide: str, block: int, ends: tuple[int, int, int]) -> list[Any]:
+    """Convolve with channels last, between copies: each brings the blocks of a pixel together, or apart."""
+    pads, zero = g.padding, tirx.const(0, dtype)
+    data = te.placeholder((g.n, g.ci // block, g.h, g.w, block), dtype, name="data")
+    taps = te.placeholder((g.co // block, g.ci // block, g.kh, g.kw, block, block), dtype, name="weight")
+
+    def place(n: Any, y: Any, x: Any, c: Any) -> tuple[Any, ...]:
+        return n, c // block, y, x, c % block
+
+    def pixel(n: Any, y: Any, x: Any, c: Any) -> Any:
+        inside = tirx.all(y >= pads, y < g.h + pads, x >= pads, x < g.w + pads)
+        value = data[place(n, y - pads, x - pads, c)]
+        return tirx.if_then_else(inside, value, zero) if pads else value
+
+    def tap(i: Any, j: Any, c: Any, o: Any) -> Any:
+        return taps[o // block, c // block, i, j, c % block, o % block]
+
+    image = te.compute((g.n, g.h + 2 * pads, g.w + 2 * pads, g.ci), pixel, name="pad" if pads else "image")
+    weight = te.compute((g.kh, g.kw, g.ci, g.co), tap, name="taps")
+    y, shape = _summed(g, image, weight, wide), (g.n, g.co // block, g.p, g.q, block)
+    *inputs, y = finished([data, taps], y, 3, *ends, lies=(shape, place))
+    return [*inputs, te.compute(shape, lambda n, b, p, q, o: y[n, p, q, b * block + o], name="blocks")]
 
 
 def _window(g: Geometry) -> tuple[Any, Any, Any]:
@@ -130,14 +169,9 @@ def reference(
 ) -> np.ndarray:
     """Return the output: one float64 matrix product a tap and group, summed, rounded once."""
     g, dtype = Geometry(**extents), str(inputs[0].dtype)
-    data, weight = exact(inputs[0]), exact(inputs[1])
-    if layout == "NCHW":
-        data, weight = data.transpose(0, 2, 3, 1), weight.transpose(2, 3, 1, 0)
-    added = list(inputs[2:])
-    if residual and layout == "NCHW":
-        added[-1] = added[-1].transpose(0, 2, 3, 1)
+    data, weight, *added = channels_last(*map(exact, inputs), layout=layout)
     y = finished_exactly(_convolved(g, data, weight), *added, dtype=dtype, relu=relu)
-    return np.ascontiguousarray(y.transpose(0, 3, 1, 2)) if layout == "NCHW" else y
+    return np.ascontiguousarray(from_channels_last(y, layout))
 
 
 def _convolved(g: Geometry, data: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -167,7 +201,7 @@ CONV2D = Operator(
         Dim("padding", default=0, minimum=0),
         Dim("dilation", default=1),
         Dim("groups", default=1),
-        Dim("layout", default="NHWC", choices=("NHWC", "NCHW")),
+        Dim("layout", default="NHWC", choices=(*LAYOUTS, *BLOCKED_LAYOUTS)),
         Dim("bias", default=0, choices=(0, 1)),
         Dim("residual", default=0, choices=(0, 1)),
         Dim("relu", default=0, choices=(0, 1)),

@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from .conv2d_layouts import channels_last, from_channels_last
 from .epilogue import finished_in_place
 from .libraries import Call, Libraries
 
 
-def _numpy(data: np.ndarray, weight: np.ndarray, *added: np.ndarray, **shape: Any) -> Call | None:
+def _numpy(*inputs: np.ndarray, **shape: Any) -> Call | None:
     """Sum a matrix product over each tap of the kernel, in NHWC; not with groups."""
     if shape["groups"] != 1:
         return None
-    if nchw := shape["layout"] == "NCHW":
-        data, weight = _contiguous(data, (0, 2, 3, 1)), _contiguous(weight, (2, 3, 1, 0))
-        added = tuple(_contiguous(a, (0, 2, 3, 1)) if a.ndim == 4 else a for a in added)
+    data, weight, *added = map(np.ascontiguousarray, channels_last(*inputs, layout=shape["layout"]))
     stride, dilation, pad = shape["stride"], shape["dilation"], shape["padding"]
     rows, columns = (
         (data.shape[1 + axis] + 2 * pad - dilation * (weight.shape[axis] - 1) - 1) // stride + 1
@@ -32,7 +31,7 @@ def _numpy(data: np.ndarray, weight: np.ndarray, *added: np.ndarray, **shape: An
             window = padded[:, top : top + rows * stride : stride, left : left + columns * stride : stride]
             y += window[:, :rows, :columns] @ weight[i, j]
         finished_in_place(y, *added, relu=shape["relu"])
-        return y.transpose(0, 3, 1, 2) if nchw else y
+        return from_channels_last(y, shape["layout"])
 
     return call
 
@@ -73,16 +72,17 @@ def _onnx(node: Any, *names: str, **shape: Any) -> list[Any]:
     return nodes
 
 
-def _adapt(data: np.ndarray, weight: np.ndarray, *added: np.ndarray, **shape: Any) -> Sequence[np.ndarray]:
+def _adapt(*inputs: np.ndarray, **shape: Any) -> Sequence[np.ndarray]:
     """Return data as (n, ci, h, w) and weight as (co, ci / groups, kh, kw)."""
     if shape["layout"] == "NCHW":
-        return [data, weight, *added]
+        return inputs
+    data, weight, *added = channels_last(*inputs, layout=shape["layout"])
     images = [_contiguous(a, (0, 3, 1, 2)) if a.ndim == 4 else a for a in added]
     return [_contiguous(data, (0, 3, 1, 2)), _contiguous(weight, (3, 2, 0, 1)), *images]
 
 
 def _restore(y: np.ndarray, **shape: Any) -> np.ndarray:
-    return y if shape["layout"] == "NCHW" else y.transpose(0, 2, 3, 1)
+    return from_channels_last(y.transpose(0, 2, 3, 1), shape["layout"])
 
 
 def _contiguous(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:

@@ -129,6 +129,7 @@ CONV2D_EXAMPLES: tuple[Example, ...] = (
     *(_layer(f"ResNet-50, {layer}", *extents) for layer, *extents in _RESNET50),
     _layer("ResNet-50, stage 1, 3x3, folded batch norm and ReLU", 56, 64, 64, 3, bias=1, relu=1),
     _layer("ResNet-50, stage 1, 3x3, as PyTorch lays it out", 56, 64, 64, 3, layout="NCHW"),
+    _layer("ResNet-50, stage 1, 3x3, as oneDNN lays it out", 56, 64, 64, 3, layout="NCHW16c"),
     _layer("MobileNetV2, first convolution", 224, 3, 32, 3, 2),
     *(_layer(f"MobileNetV2, {layer}", s, ci, co, 1) for layer, s, ci, co in _MOBILENETV2_POINTWISE),
     *(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,23 @@ from tvm import te
 from .arithmetic import result_dtype, rounded, rounded_to, sum_dtype
 
 
-def finished(inputs: list[Any], y: Any, channel: int, bias: int, relu: int, residual: int = 0) -> list[Any]:
-    """Append bias over the axis ``channel``, residual and ReLU where asked for, and round: all tensors."""
+def _as_it_is(*index: Any) -> tuple[Any, ...]:
+    return index
+
+
+def finished(
+    inputs: list[Any],
+    y: Any,
+    channel: int,
+    bias: int,
+    relu: int,
+    residual: int = 0,
+    lies: tuple[Sequence[int], Callable[..., tuple[Any, ...]]] | None = None,
+) -> list[Any]:
+    """Append bias over the axis ``channel``, residual and ReLU where asked for, and round: all tensors.
+
+    ``lies``: the residual's shape, and the index in it of what is added at an index of y; y's own by default.
+    """
     dtype = str(inputs[0].dtype)
     wide, result = sum_dtype(dtype), result_dtype(dtype)
     if bias:
@@ -20,9 +36,10 @@ def finished(inputs: list[Any], y: Any, channel: int, bias: int, relu: int, resi
         inputs = [*inputs, b]
         y = te.compute(y.shape, lambda *i: summed[i] + b[i[channel]].astype(wide), name="bias_add")
     if residual:
-        alone, beside = y, te.placeholder(y.shape, result, name="residual")
+        shape, at = lies or (y.shape, _as_it_is)
+        alone, beside = y, te.placeholder(shape, result, name="residual")
         inputs = [*inputs, beside]
-        y = te.compute(y.shape, lambda *i: alone[i] + beside[i].astype(wide), name="residual_add")
+        y = te.compute(y.shape, lambda *i: alone[i] + beside[at(*i)].astype(wide), name="residual_add")
     if relu:
         biased = y
         y = te.compute(y.shape, lambda *i: te.max(biased[i], tvm.tirx.const(0, wide)), name="relu")

@@ -1,4 +1,7 @@
-"""Images in the layouts that libraries want: PyTorch and ONNX know (n, c, h, w) only."""
+"""Images in the layouts that libraries want: PyTorch and ONNX know (n, c, h, w) only.
+
+``NCHW8c`` and ``NCHW16c`` are channels first in blocks of so many, which are last: (n, c / 16, h, w, 16).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,10 @@ from .libraries import Call
 
 LAYOUTS = ("NHWC", "NCHW")
 """Channels last, as tunesmith's default, and channels first."""
+
+
+BLOCKED_LAYOUTS = {"NCHW8c": 8, "NCHW16c": 16}
+"""Layouts with the channels in blocks, and how many there are in one."""
 
 
 def image_shape(layout: str, n: int, h: int, w: int, c: int) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import tvm
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tunesmith.kernels import OPERATORS
+from tunesmith.machine.errors import InputError
 
 RNG = np.random.default_rng(3)
 
@@ -128,11 +129,59 @@ def test_conv2d(shape, run):
     np.testing.assert_array_equal(run(workload, inputs), want)
 
 
+def in_blocks_of(block, image):
+    """Put every channel of (n, c, h, w) where it belongs in (n, c / block, h, w, block)."""
+    n, c, h, w = image.shape
+    blocks = np.empty((n, c // block, h, w, block), image.dtype)
+    for channel in range(c):
+        blocks[:, channel // block, :, :, channel % block] = image[:, channel]
+    return blocks
+
+
+@pytest.mark.parametrize(("layout", "block"), [("NCHW8c", 8), ("NCHW16c", 16)])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"kh": 1, "kw": 1},
+        {"padding": 1, "bias": 1, "relu": 1},
+        {"stride": 2, "padding": 2, "dilation": 2, "residual": 1},
+        {"n": 2, "bias": 1, "residual": 1, "relu": 1},
+    ],
+)
+def test_a_convolution_in_blocks_is_that_of_channels_first_in_another_order(layout, block, more, run):
+    shape = {"n": 1, "h": 7, "w": 6, "ci": 2 * block, "co": 3 * block, "kh": 3, "kw": 2, **more}
+    first, blocked = (ts.workload("conv2d", **shape, layout=each) for each in ("NCHW", layout))
+    data, weight, *added = (whole(*a.shape) for a in first.inputs)
+    taps = np.empty(blocked.inputs[1].shape, weight.dtype)
+    for o, c in np.ndindex(3 * block, 2 * block):
+        taps[o // block, c // block, :, :, c % block, o % block] = weight[o, c]
+    inputs = [in_blocks_of(block, data), taps, *(in_blocks_of(block, a) if a.ndim > 1 else a for a in added)]
+    want = in_blocks_of(block, first.reference(data, weight, *added))
+    np.testing.assert_array_equal(blocked.reference(*inputs), want)
+    np.testing.assert_array_equal(run(blocked, inputs), want)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"ci": 12}, "ci and co must be whole blocks of 8 in NCHW8c: ci=12, co=16"),
+        ({"co": 20}, "ci and co must be whole blocks of 8 in NCHW8c: ci=16, co=20"),
+        ({"groups": 2}, "NCHW8c knows no groups: groups=2; take NHWC or NCHW"),
+    ],
+)
+def test_what_blocks_do_not_hold_is_refused(more, message):
+    shape = {"n": 1, "h": 4, "w": 4, "ci": 16, "co": 16, "kh": 1, "kw": 1, "layout": "NCHW8c"}
+    with pytest.raises(InputError, match=message):
+        ts.workload("conv2d", **{**shape, **more})
+
+
 @pytest.mark.parametrize("dtype", OPERATORS["conv2d"].dtypes)
-@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW", "NCHW8c"])
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_conv2d_in_every_dtype(dtype, layout, groups, draw, run, assert_close):
-    size = {"n": 1, "h": 6, "w": 5, "ci": 4, "co": 8, "kh": 3, "kw": 2, "padding": 1}
+    size = {"n": 1, "h": 6, "w": 5, "ci": 8, "co": 8, "kh": 3, "kw": 2, "padding": 1}
+    groups = 1 if layout == "NCHW8c" else groups
     workload = ts.workload("conv2d", dtype=dtype, **size, groups=groups, layout=layout, bias=1, relu=1)
     inputs = draw(workload)
     assert_close(workload, run(workload, inputs), workload.reference(*inputs))

@@ -5,6 +5,7 @@ import tunesmith as ts
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tunesmith.kernels import OPERATORS
+from tunesmith.kernels.layouts import BLOCKED_LAYOUTS
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import host_target
 from tunesmith.schedules import apply_default, rules_for
@@ -91,20 +92,22 @@ def extents(most):
 
 @st.composite
 def convolutions(draw):
-    groups = draw(st.sampled_from((1, 1, 1, 2, 3)))
+    layout = draw(st.sampled_from(("NHWC", "NHWC", "NCHW", "NCHW", *BLOCKED_LAYOUTS)))
+    block = BLOCKED_LAYOUTS.get(layout, 0)
+    groups = 1 if block else draw(st.sampled_from((1, 1, 1, 2, 3)))
     shape = {
         "n": draw(st.integers(1, 3)),
         "h": draw(st.integers(1, 16)),
         "w": draw(extents(40)),
-        "ci": groups * draw(st.integers(1, 17)),
-        "co": groups * draw(extents(2 * NR)),
+        "ci": block * draw(st.integers(1, 3)) or groups * draw(st.integers(1, 17)),
+        "co": block * draw(st.integers(1, 5)) or groups * draw(extents(2 * NR)),
         "kh": draw(st.integers(1, 4)),
         "kw": draw(st.integers(1, 4)),
         "stride": draw(st.integers(1, 3)),
         "padding": draw(st.integers(0, 3)),
         "dilation": draw(st.integers(1, 2)),
         "groups": groups,
-        "layout": draw(st.sampled_from(("NHWC", "NCHW"))),
+        "layout": layout,
         "bias": draw(st.integers(0, 1)),
         "relu": draw(st.integers(0, 1)),
         "residual": draw(st.integers(0, 1)),

@@ -93,6 +93,15 @@ def test_a_batch_of_products(shared):
     assert nest.sums == 2 * 4 * 6 * 5
 
 
+@pytest.mark.parametrize("padding", [0, 1])
+def test_a_conv2d_in_blocks_is_found_between_its_copies(padding):
+    shape = {"n": 1, "h": 8, "w": 9, "ci": 32, "co": 48, "kh": 3, "kw": 3, "padding": padding}
+    nest = find_contraction(ts.workload("conv2d", **shape, relu=1, layout="NCHW16c").func)
+    # Without padding, data is read where it lies: channels of a block are neighbours.
+    assert (nest.staged, nest.weight_block) == ("pad" if padding else None, "taps")
+    assert (nest.epilogue, nest.rest) == (("relu",), ("blocks",))
+
+
 @pytest.mark.parametrize("window", [{}, {"stride": 2}, {"dilation": 2}, {"stride": 3, "padding": 2}])
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_a_conv2d(layout, window):

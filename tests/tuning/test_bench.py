@@ -40,6 +40,7 @@ WORKLOADS = [
         for f, b in (("none", 1), ("relu", 0), ("gelu", 1), ("gelu_tanh", 0), ("silu", 1))
     ),
     ts.workload("conv2d", **{**CONV, "dilation": 2}, bias=1, layout="NCHW"),
+    ts.workload("conv2d", **{**CONV, "ci": 16, "co": 24}, bias=1, residual=1, relu=1, layout="NCHW8c"),
     ts.workload("conv2d", **CONV, groups=2, layout="NCHW", relu=1),
     *(
         ts.workload(name, n=2, h=9, w=8, c=5, kernel=3, stride=2, padding=1, layout=layout)
