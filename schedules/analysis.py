@@ -44,6 +44,11 @@ def loads_of(body: Any) -> list[Any]:
     return found
 
 
+def gathered_buffers(body: Any) -> list[Any]:
+    """Return the buffers that a statement reads where something else that it reads says."""
+    return [load.source for load in loads_of(body) if any(loads_of(index) for index in load.indices)]
+
+
 def has_condition(sch: s_tir.Schedule, block: str) -> bool:
     """Tell whether a block chooses between values by position, as padding does."""
     return _CONDITION in called(sch.get(sch.get_sblock(block)).body)

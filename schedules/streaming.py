@@ -23,6 +23,7 @@ from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
 from ..machine.facts import facts
+from .analysis import gathered_buffers
 
 IMPORT_LLVM = "pragma_import_llvm"
 """TVM's attribute of a block that calls functions of this LLVM IR."""
@@ -45,14 +46,21 @@ define void @{name}(ptr %place, <{lanes} x {type}> %vector) alwaysinline {{
 
 
 def exceeds_caches(func: Any, target: Any) -> int:
-    """Return 1 where arguments exceed the last cache and the output is a good part of it, else 0."""
-    sizes = []
+    """Return 1 where what is touched exceeds the last cache and the output is a good part of it, else 0.
+
+    Of a table from which rows are gathered no more is read than is written.
+    """
+    sizes, gathered = [], gathered_buffers(func.body)
     for parameter in func.params:
         extents = getattr(parameter, "shape", None)
         if extents is None or not all(hasattr(extent, "value") for extent in extents):
             return 0
         elements: int = prod(int(extent) for extent in extents)
         sizes.append(elements * int(tvm.DataType(str(parameter.dtype)).bits) // 8)
+    sizes = [
+        min(size, sizes[-1]) if any(parameter.same_as(each) for each in gathered) else size
+        for parameter, size in zip(func.params, sizes, strict=True)
+    ]
     last = facts(target).l3_bytes
     return int(sum(sizes) > last and sizes[-1] > last // _PART_OF_CACHE)
 

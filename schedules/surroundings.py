@@ -45,7 +45,7 @@ def lays_out_anew(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
     Its reader could neither cache nor pad that: it would read it at indices that are no axes of its own.
     """
     block = sch.get(sch.get_sblock(name))
-    loads = list(loads_of(block.body))
+    loads = loads_of(block.body)
     alike = any(
         len(load.indices) == len(weight.shape) and all(map(_is_plain, load.indices)) for load in loads
     )

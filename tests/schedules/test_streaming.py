@@ -4,6 +4,7 @@ import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.machine.facts import facts
+from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.streaming import exceeds_caches
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
@@ -58,6 +59,14 @@ def test_what_exceeds_the_caches_is_streamed_by_default(target):
     assert (exceeds_caches(large.func, target), exceeds_caches(small.func, target)) == (1, 0)
     assert rule_of(large, target).space(large.func, target).default["stream"] == 1
     assert rule_of(small, target).space(small.func, target).default["stream"] == 0
+
+
+@pytest.mark.parametrize(("share", "streams"), [(0.4, 0), (0.6, 1)])
+def test_of_a_table_counts_what_is_gathered(share, streams):
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2})
+    rows = facts(target).l3_bytes // (4 * 1024)
+    gather = ts.workload("gather", v=4 * rows, d=1024, m=int(share * rows))
+    assert exceeds_caches(gather.func, target) == streams
 
 
 def test_a_trace_with_a_streaming_store_is_replayed(target, assert_right):

@@ -18,7 +18,6 @@ from tvm import s_tir, tirx
 
 _MAX_STEP = "pragma_auto_unroll_max_step"
 
-
 # What an instruction adds to the time of a build, and each execution of one to that of all runs.
 _BUILD_S, _RUNS_S = 1e-3, 5e-9
 

@@ -35,11 +35,12 @@ COST_MODELS = ("xgb", "random")
 
 _BATCH = 4
 # Sketches made for each one that is proposed: from the first number on one more for so many seconds that the
-# fastest takes, up to the second. Where trials last longer, more thought pays. How many of them are drawn.
+# fastest takes, up to the second. Where trials last longer, more thought pays. The third number is for before
+# the model knows anything.
 _MADE = (2, 8)
 _ONE_MORE_S = 1.5e-3
-# And before the model knows anything.
 _FIRST_MADE = 2
+# How many of them are drawn.
 _DRAWN_SHARE = 0.3
 # Sketches made at most for each one wanted: others are set aside.
 _TRIES = 4

@@ -16,7 +16,6 @@ from ...machine.process import intrinsics_of, keep_tensor_intrinsics_out, load_t
 WARNINGS = "TUNESMITH_TVM_WARNINGS"
 """The environment variable that, set to anything, lets through what MetaSchedule warns about."""
 
-
 # What the tensor instructions of x86 take, those that MetaSchedule knows.
 _BYTES = ("int8", "uint8")
 
