@@ -31,7 +31,7 @@ CONV = {"n": 1, "h": 5, "w": 5, "ci": 4, "co": 6, "kh": 3, "kw": 3}
         ("matmul", {"m": 1, "n": 1, "k": 1, "dtype": "float33"},
          "matmul supports dtype float32, float64, float16, bfloat16, int8: dtype='float33'"),
         ("conv2d", {**CONV, "padding": -1}, "padding must be an integer of at least 0: padding=-1"),
-        ("conv2d", {**CONV, "layout": "nhwc"}, "layout must be one of NHWC, NCHW: layout='nhwc'"),
+        ("conv2d", {**CONV, "layout": "nhwc"}, "layout must be one of NHWC, NCHW, NCHW8c, NCHW16c: layout='nhwc'"),
         ("conv2d", {**CONV, "bias": 2}, "bias must be one of 0, 1: bias=2"),
         ("conv2d", {**CONV, "groups": 4}, "groups must divide ci and co: groups=4, ci=4, co=6"),
         ("conv2d", {**CONV, "kh": 6},
