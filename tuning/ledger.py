@@ -25,12 +25,21 @@ class Ledger:
         Whose records.
     fingerprint : str
         The machine that is measured on; times of others do not compare.
+    cache : str
+        ``warm`` or ``cold``, as candidates are timed; records of the other kind are none of this tuning.
     """
 
     def __init__(
-        self, search: Search, database: Database, workload_hash: str, target: str, fingerprint: str
+        self,
+        search: Search,
+        database: Database,
+        workload_hash: str,
+        target: str,
+        fingerprint: str,
+        cache: str = "warm",
     ) -> None:
         self._search, self._database, self._fingerprint = search, database, fingerprint
+        self._cache = cache
         self._of = (workload_hash, target)
         self._seen = 0
         self._ids: set[str] = set()
@@ -47,7 +56,7 @@ class Ledger:
     def take_up(self) -> list[Record]:
         """Take up what has been added to the database since the last time; return those of this space."""
         found, self._seen = self._database.newer(*self._of, self._seen)
-        new = [record for record in found if record.id not in self._ids]
+        new = [r for r in found if r.id not in self._ids and r.cache == self._cache]
         for record in new:
             self._enter(record)
         return [record for record in new if record.space == self._search.name]

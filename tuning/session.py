@@ -102,7 +102,14 @@ class Session:
         self.begun, self._has_learned, self._goal = False, False, 0
         self._pipeline: Pipeline = bench.pipeline()
         self.stopped_by: str | None = None
-        self.ledger = Ledger(search, database, workload.hash, self.target, options.device.fingerprint)
+        self.ledger = Ledger(
+            search,
+            database,
+            workload.hash,
+            self.target,
+            options.device.fingerprint,
+            options.timing.cache,
+        )
 
     @property
     def trials(self) -> int:

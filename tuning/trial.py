@@ -60,5 +60,5 @@ class TrialOrigin:
             device=self.device.name,
             threads=self.device.threads,
             calls=ran.calls,
-            cache="cold" if self.timing.cold_cache else "warm",
+            cache=self.timing.cache,
         )

@@ -26,9 +26,16 @@ def small() -> Workload:
 
 
 @pytest.fixture
-def frozen(tmp_path: Path) -> Path:
-    """Return a copy of the frozen database (data/README.md): seven records of a matmul of 16."""
-    return Path(shutil.copy(Path(__file__).parent / "data" / "records_v1.db", tmp_path / "frozen.db"))
+def frozen_version(tmp_path: Path) -> Callable[[int], Path]:
+    """Copy the frozen database of a version, see data/README.md: records of a matmul of 16."""
+    data = Path(__file__).parent / "data"
+    return lambda version: Path(shutil.copy(data / f"records_v{version}.db", tmp_path / "frozen.db"))
+
+
+@pytest.fixture
+def frozen(frozen_version: Callable[[int], Path]) -> Path:
+    """Return a copy of the frozen database of version 1: seven records of a matmul of 16."""
+    return frozen_version(1)
 
 
 def space_of(**values: tuple[int, ...]) -> KnobSpace:

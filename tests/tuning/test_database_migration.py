@@ -3,14 +3,17 @@ import os
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import tunesmith as ts
 from tunesmith.tuning.records import migrations
 from tunesmith.tuning.records.candidate import knob_key
+from tunesmith.tuning.records.migrations import SCHEMA_VERSION
 from tunesmith.tuning.records.record import Status
 
 BEST = "f57be17b9ed9"
+UPGRADE = f"from database version 1 to {SCHEMA_VERSION}"
 
 
 def tables(path):
@@ -33,11 +36,25 @@ def test_an_old_file_opens_and_gives_the_same_best(frozen):
     assert best.workload_ir.startswith("{") and best.trace.startswith("[")
 
 
-def test_nothing_of_an_old_file_is_lost(frozen):
+@pytest.mark.parametrize("version", [1, 2])
+def test_nothing_of_an_old_file_is_lost(frozen_version, version):
+    path = frozen_version(version)
     columns = "id, created, shape, target, knobs, trace, status, run_secs, confirmed_secs, message"
-    before = raw_rows(frozen, columns)
-    ts.Database(frozen).close()
-    assert raw_rows(frozen, columns) == before
+    before = raw_rows(path, columns)
+    ts.Database(path).close()
+    assert raw_rows(path, columns) == before
+
+
+def test_records_of_version_2_keep_their_caches_and_may_get_the_other_kind(frozen_version):
+    with ts.Database(frozen_version(2)) as database:
+        records = database.records(space="matmul")
+        assert [r.cache for r in records] == ["warm"] * 4 + ["cold"] * 2
+        assert database.best(records[0].workload_hash, records[0].target).id == "070af5f90c4a"
+        cold = replace(records[0], id="cold", cache="cold")
+        assert database.add(cold) is cold
+        # One of each kind.
+        assert database.add(replace(cold, id="again")).id == "cold"
+        assert database.add(replace(records[0], id="again")).id == records[0].id
 
 
 def test_new_fields_of_old_records_say_what_is_known(frozen):
@@ -58,10 +75,12 @@ def test_a_candidate_that_an_old_file_holds_twice_keeps_both_records(frozen):
         assert database.get(BEST).key and database.get("again").key is None
 
 
-def test_a_migrated_file_is_as_a_new_one(frozen, tmp_path):
-    for path in (frozen, tmp_path / "new.db"):
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_migrated_file_is_as_a_new_one(frozen_version, version, tmp_path):
+    old, new = frozen_version(version), tmp_path / "new.db"
+    for path in (old, new):
         ts.Database(path).close()
-    assert tables(frozen) == tables(tmp_path / "new.db")
+    assert tables(old) == tables(new)
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(frozen, monkeypatch):
@@ -71,8 +90,8 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(frozen, monkeypatch):
 
     content = frozen.read_bytes()
     monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, fails))
-    monkeypatch.setattr("tunesmith.tuning.records.database_file.SCHEMA_VERSION", 3)
-    with pytest.raises(ts.InputError, match=r"from database version 1 to 3 and was left as it is: .*nowhere"):
+    monkeypatch.setattr("tunesmith.tuning.records.database_file.SCHEMA_VERSION", SCHEMA_VERSION + 1)
+    with pytest.raises(ts.InputError, match=f"to {SCHEMA_VERSION + 1} and was left as it is: .*nowhere"):
         ts.Database(frozen)
     assert frozen.read_bytes() == content
 
@@ -81,7 +100,7 @@ def test_a_damaged_old_record_is_one_line_and_left_as_it_is(frozen):
     with sqlite3.connect(frozen) as connection:
         connection.execute("UPDATE records SET knobs = '{\"mr\":' WHERE id = ?", (BEST,))
     connection.close()
-    with pytest.raises(ts.InputError, match=r"cannot be brought from database version 1 to 2 and was left"):
+    with pytest.raises(ts.InputError, match=f"cannot be brought {UPGRADE} and was left"):
         ts.Database(frozen)
     assert sqlite3.connect(frozen).execute("PRAGMA user_version").fetchone() == (1,)
 
@@ -140,7 +159,7 @@ def test_a_file_in_a_folder_where_nobody_may_write_is_read(frozen):
 
 def test_an_old_file_that_may_only_be_read_is_one_line(frozen, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(ts.InputError, match=r"from database version 1 to 2 .*: .*read-only"):
+    with pytest.raises(ts.InputError, match=f"{UPGRADE} .*: .*read-only"):
         ts.Database(frozen)
     assert [p.name for p in frozen.parent.iterdir()] == ["frozen.db"]
 

@@ -77,6 +77,13 @@ def test_a_confirmed_time_counts_before_that_of_the_trial(database, shapes):
     assert [e.share for e in learned(database, shapes[0])] == [1.0, 0.5]
 
 
+def test_warm_and_cold_trials_are_shares_of_their_own_best(database, shapes):
+    for cache, times in (("warm", (1.0, 2.0)), ("cold", (5.0, 10.0))):
+        for knob, seconds in zip((1, 2), times, strict=True):
+            add(database, shapes[1], knob, seconds, cache=cache, key=str(knob))
+    assert [e.share for e in learned(database, shapes[0])] == [1.0, 0.5, 1.0, 0.5]
+
+
 def test_own_trials_are_no_experience(database, shapes):
     for knob in (1, 2):
         add(database, shapes[0], knob, 1.0)

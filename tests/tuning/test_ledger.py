@@ -63,7 +63,8 @@ def trial(small):
 def ledger(small, tiles, database):
     """Open a ledger on the database as it is when it is called."""
     search = search_for(small, host_target(), tiles)
-    return lambda: Ledger(search, database, small.hash, target_text(host_target()), HERE)
+    of = (small.hash, target_text(host_target()), HERE)
+    return lambda cache="warm": Ledger(search, database, *of, cache)
 
 
 FAILED = {"status": Status.CRASHED, "verified": False, "run_secs": ()}
@@ -129,6 +130,17 @@ def test_other_machines_do_not_compare(ledger, trial, database):
     assert book.best is None and book.fastest(3) == [] and book.of_binary("binary of 2") is None
     book.add(trial(8, 2.0))
     assert book.best_s == 2.0 and [r.run_secs for r in book.fastest(3)] == [(2.0,)]
+
+
+def test_warm_and_cold_caches_do_not_compare(ledger, trial, database):
+    database.add(trial(2, 1e-6))
+    cold = ledger("cold")
+    assert cold.records == [] and cold.best is None and cold.of_binary("binary of 2") is None
+    assert cold.of_candidate(knob_candidate({"columns": 8, "rows": 2})) is None
+    mine = cold.add(trial(2, 2.0, cache="cold"))
+    assert cold.best_s == 2.0 and [r.id for r in cold.records] == [mine.id]
+    warm = ledger()
+    assert warm.best_s == 1e-6 and len(warm.records) == 1
 
 
 def test_equal_binaries_are_found_where_they_were_measured(ledger, trial):

@@ -215,7 +215,7 @@ def _rows(
             "roofline_fraction": limit / times.median,
             "verified": one.prepared.verified,
             "threads": usable_cpus(),
-            "cache": "cold" if one.entrant.timing.cold_cache else "warm",
+            "cache": one.entrant.timing.cache,
             "ratio": times.median / spread[0].median,
             "note": one.prepared.note,
         }

@@ -42,7 +42,7 @@ def experiences(database: Database, workload: Workload, target: str, space: str)
 
 
 def as_experiences(records: Iterable[Record], loops: bool = False) -> list[Experience]:
-    """Give each trial its throughput as a share of the best of its workload on its machine.
+    """Give each trial its throughput as a share of the best of its workload, machine and kind of caches.
 
     Workloads with fewer than two right trials are left out: there is nothing to compare. So are functions
     that cannot be read where their loops are asked for.
@@ -54,11 +54,11 @@ def as_experiences(records: Iterable[Record], loops: bool = False) -> list[Exper
     loops : bool
         Whether the workloads are compared by the extents of their loops, whatever dimensions they have.
     """
-    trials: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    trials: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for record in records:
-        trials[record.workload_hash, record.machine_fingerprint].append(record)
+        trials[record.workload_hash, record.machine_fingerprint, record.cache].append(record)
     found = []
-    for (workload_hash, _), group in trials.items():
+    for (workload_hash, *_), group in trials.items():
         if sum(r.usable for r in group) < 2:
             continue
         dims = _loop_extents(group[0].workload_ir) if loops else group[0].shape

@@ -95,6 +95,11 @@ class Timing:
         if not isinstance(self.cold_cache, bool):
             raise InputError(f"cold_cache must be True or False: cold_cache={self.cold_cache!r}")
 
+    @property
+    def cache(self) -> str:
+        """``cold`` or ``warm``, as records say it."""
+        return "cold" if self.cold_cache else "warm"
+
     def calls(self, call_s: float) -> int:
         """Return how often to call in one repetition where one call takes about ``call_s`` seconds."""
         wanted = self.min_repeat_ms / 1000 / max(call_s, 1e-9)

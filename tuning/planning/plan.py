@@ -145,7 +145,8 @@ roofline, timeout, timing, give_up_factor, weights, least_share, remote
     target = device.target if isinstance(target, str) and target == "host" else as_target(target)
     pairs = [(w, search) for w in workloads for search in searches_for(w, target, space)]
     names = [strategy_name(search, strategy, cost_model) for _, search in pairs]
-    records = _records(database, None if estimate else workloads, target)
+    found = _records(database, None if estimate else workloads, target)
+    records = [record for record in found if record.cache == timing.cache]
     here = [r for r in records if (r.machine_fingerprint, r.device) == (device.fingerprint, device.name)]
     estimator = Estimator(here, target, device.local, timing, timeout, may_build=estimate)
     known = Counter((r.workload_hash, r.space) for r in records if r.target == target_text(target))

@@ -24,7 +24,7 @@ _COLUMNS = tuple(f.name for f in fields(Record) if f.name != "workload_ir")
 _SELECT = f"SELECT {', '.join('r.' + c for c in _COLUMNS)} FROM records r"
 _STORED = (*_COLUMNS, "target_key")
 # What no two records with a key have in common.
-_CANDIDATE = ("workload_hash", "target_key", "space", "machine_fingerprint", "device", "key")
+_CANDIDATE = ("workload_hash", "target_key", "space", "machine_fingerprint", "device", "cache", "key")
 _INSERT = (
     f"INSERT INTO records ({', '.join(_STORED)}) VALUES ({', '.join(':' + c for c in _STORED)}) "
     "ON CONFLICT DO NOTHING"
@@ -78,7 +78,7 @@ class Database:
         -------
         Record
             The record itself; or, where another process has added one of the same candidate in the meantime
-            (equal workload, target, space, machine, device and key), that one: it stays.
+            (equal workload, target, space, machine, device, caches and key), that one: it stays.
 
         Raises
         ------

@@ -66,7 +66,16 @@ def _version_2(connection: sqlite3.Connection) -> None:
     )
 
 
-STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (_version_1, _version_2)
+def _version_3(connection: sqlite3.Connection) -> None:
+    """Let a candidate have a record for warm caches and one for cold ones: their times do not compare."""
+    connection.execute("DROP INDEX one_record_a_candidate")
+    connection.execute("""
+        CREATE UNIQUE INDEX one_record_a_candidate ON records
+            (workload_hash, target_key, space, machine_fingerprint, device, cache, key)
+            WHERE key IS NOT NULL""")
+
+
+STEPS: tuple[Callable[[sqlite3.Connection], None], ...] = (_version_1, _version_2, _version_3)
 """The step at index n brings a file of version n to version n + 1, inside a transaction of the caller's."""
 
 SCHEMA_VERSION = len(STEPS)

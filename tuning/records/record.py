@@ -63,8 +63,8 @@ class Record:
     message : str
         What went wrong, or what is worth knowing.
     key : str or None
-        The candidate's key, see `Candidate`: no two records of one workload, target, space, machine and
-        device have the same. None where it is not known; then nothing is compared.
+        The candidate's key, see `Candidate`: no two records of one workload, target, space, machine, device
+        and kind of caches have the same. None where it is not known; then nothing is compared.
     binary : str
         Hash of the compiled library; empty where it is not known.
     same_as : str
