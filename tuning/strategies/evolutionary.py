@@ -37,7 +37,7 @@ _BATCH = 4
 # Sketches made for each one that is proposed: from the first number on one more for so many seconds that the
 # fastest takes, up to the second. Where trials last longer, more thought pays. The third number is for before
 # the model knows anything.
-_MADE = (1.5, 8.0)
+_MADE = (2, 8)
 _ONE_MORE_S = 1.5e-3
 _FIRST_MADE = 2
 # How many of them are drawn.
@@ -99,7 +99,7 @@ class Evolutionary:
             self._make(_FIRST_MADE * count, drawn_share=1.0)
             self._sort_by_cost()
         else:
-            self._make(int(count * self._made()), _DRAWN_SHARE)
+            self._make(count * self._made(), _DRAWN_SHARE)
             self._rank()
         while self._set_aside and len(self._pool) < count:
             key = next(iter(self._set_aside))
@@ -130,7 +130,7 @@ class Evolutionary:
             if sketch is not None:
                 self.model.learn(others[i].workload_hash, self._space.features(sketch), others[i].share)
 
-    def _made(self) -> float:
+    def _made(self) -> int:
         """Return how many sketches to make for each one that is proposed."""
         least, most = _MADE
         fastest_s = 1 / self._parents[0][0] if self._parents else 0.0
