@@ -35,6 +35,7 @@ _COLUMNS = [
 ]
 _FEATURE_COLUMNS = [Column("feature", "feature"), Column("share", "importance", percent)]
 _PREDICTION_COLUMNS = [
+    Column("record_id", "record"),
     Column("shape", "shape"),
     Column("knobs", "knobs"),
     Column("measured", "measured", percent),
@@ -43,14 +44,20 @@ _PREDICTION_COLUMNS = [
 
 
 @click.command(
-    "model", cls=TvmCommand, examples=["db model --operator matmul", "db model --save matmul.json"]
+    "model",
+    cls=TvmCommand,
+    examples=["db model --operator matmul", "db model --save matmul.json", "db model --space sketch"],
 )
 @click.option("--operator", metavar="NAME", help="Only this operator or model function.")
 @click.option("--space", metavar="NAME", help="Only this space.")
 @click.option("--loss", type=click.Choice(["regression", "rank"]), default="regression", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True, help="Equal seeds give equal reports.")
 @click.option("--predictions", is_flag=True, help="List every trial, predicted against measured.")
-@click.option("--save", metavar="FILE", help="Save the model, trained on all trials of the one space chosen.")
+@click.option(
+    "--save",
+    metavar="FILE",
+    help="Save the model, trained on all trials of the one space chosen: .json of knobs, .npz of sketches.",
+)
 @database_option
 @common_options
 def cost_model(
@@ -63,10 +70,10 @@ def cost_model(
     database_path: str,
     as_json: bool,
 ) -> int:
-    """Report how well a cost model predicts the trials of each knob space, and what it looks at.
+    """Report how well a cost model predicts the trials of each space, and what it looks at.
 
     Every trial is predicted by a model that has not seen it. Rank correlation: 1 is the right order, 0 is
-    chance. Exit status 1 if there are no trials of knobs.
+    chance. Exit status 1 if there are no trials.
     """
     from ...machine.errors import InputError
     from ...tuning.learning.model_report import report
@@ -94,27 +101,24 @@ def cost_model(
 
 
 def _spaces(records: list[Record], operator: str | None) -> list[list[Record]]:
-    """Sort the trials of knobs by operator, target and space."""
+    """Sort the trials by operator, target and space; those whose candidate is not known are left out."""
     found: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for record in records:
-        if record.knobs is not None and operator in (None, record.operator):
+        if (record.knobs or record.trace) is not None and operator in (None, record.operator):
             found[record.operator, record.target, record.space].append(record)
     return list(found.values())
 
 
 def _save(spaces: list[list[Record]], loss: str, seed: int, path: Path) -> None:
     from ...machine.errors import InputError
-    from ...tuning.learning.cost_model import fit
-    from ...tuning.learning.experience import as_experiences
+    from ...tuning.learning.learner import learner_for
 
     if len(spaces) != 1:
         raise InputError(
             f"--save takes the trials of one operator, target and space: there are {len(spaces)}; "
             "choose with --operator and --space"
         )
-    first = spaces[0][0]
-    names = {"operator": first.operator, "target": first.target, "space": first.space}
-    fit(as_experiences(spaces[0]), **names, loss=loss, seed=seed).save(path)
+    learner_for(spaces[0], loss, seed).save(path)
 
 
 def _recall(found: dict[int, float]) -> str:

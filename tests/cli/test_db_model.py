@@ -50,3 +50,10 @@ def test_a_model_is_saved(run, refused, database, tmp_path):
     assert run(*words, "--space", "s").status == 0
     origin = cost_model.load(path).origin
     assert (origin.operator, origin.target, origin.space, origin.loss) == ("op", "t", "s", "rank")
+
+
+def test_trials_of_sketches_are_trials_too(refused, database):
+    with ts.Database(database) as opened:
+        opened.add(dataclasses.replace(FIRST, id="c", space="sketch", trace="[[],[]]"))
+    words = ["db", "model", "--db", database, "--space", "sketch"]
+    assert "no loss 'rank': it learns by regression" in refused(*words, "--loss", "rank")

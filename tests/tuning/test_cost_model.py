@@ -166,7 +166,7 @@ def test_records_of_machines_are_not_compared_with_each_other():
 def test_records_that_do_not_belong_together_or_are_too_few_are_refused():
     with pytest.raises(InputError, match="these records are of 2; choose"):
         report([*records([64]), *records([64], space="other")])
-    with pytest.raises(InputError, match=r"at least 10 trials of knobs .*: there are 5"):
+    with pytest.raises(InputError, match=r"at least 10 trials in .*: there are 5"):
         report(records([64], POINTS[:5]))
     with pytest.raises(InputError, match="there are 0; tune more"):
         report(records([64], status=Status.CRASHED))

@@ -286,7 +286,7 @@ def test_unreadable_models_are_told(tmp_path, small):
             Evolutionary(small.func, host_target(), 1, str(given))
     with pytest.raises(InputError, match=r"must end in \.npz"):
         StoreModel("a target").save(tmp_path / "model.tar")
-    with pytest.raises(InputError, match="cannot write the cost model"):
+    with pytest.raises(InputError, match=r"cannot write .*model\.npz"):
         StoreModel("a target").save(tmp_path / "no folder" / "model.npz")
 
 

@@ -66,7 +66,7 @@ def as_experiences(records: Iterable[Record], loops: bool = False) -> list[Exper
             continue
         best = max(map(throughput, group))
         found += [
-            Experience(dims, r.knobs, r.trace, workload_hash, throughput(r) / best, r.workload_ir)
+            Experience(dims, r.knobs, r.trace, workload_hash, throughput(r) / best, r.workload_ir, r.id)
             for r in group
         ]
     return found

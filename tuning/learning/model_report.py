@@ -1,4 +1,4 @@
-"""How good a knob cost model is on the records at hand: predicted against measured, without its own trials.
+"""How good a cost model is on the records at hand: predicted against measured, without its own trials.
 
 Each trial is predicted by a model that has not seen it (cross-validation), and each workload by one that has
 seen the other workloads only. Chance, as the control, is held to the same.
@@ -15,9 +15,7 @@ import numpy as np
 
 from ...machine.errors import InputError
 from ..records.record import Record
-from ..strategies.strategy import Experience
-from .cost_model import fit
-from .experience import as_experiences
+from .learner import Learner, Numbers, learner_for
 
 _FOLDS = 5
 # Fewer trials leave too little to learn from in each fold.
@@ -25,7 +23,6 @@ _LEAST_TRIALS = 2 * _FOLDS
 RECALL_AT = (1, 8, 32)
 """Of how many of the best points `ModelReport.recall` says which share was found."""
 
-Numbers = np.ndarray[Any, np.dtype[np.float64]]
 Indices = np.ndarray[Any, np.dtype[np.signedinteger[Any]]]
 
 
@@ -35,12 +32,15 @@ class Prediction:
 
     Parameters
     ----------
+    record_id : str
+        The trial's record.
     shape, knobs : mapping
-        What was measured.
+        What was measured; a sketch has no knobs.
     measured, predicted : float
         Throughput as a share of the best of its workload; with loss ``rank`` the prediction is a score.
     """
 
+    record_id: str
     shape: Mapping[str, int | str]
     knobs: Mapping[str, int]
     measured: float
@@ -49,7 +49,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class ModelReport:
-    """What a cost model is worth on one operator, target and knob space.
+    """What a cost model is worth on one operator, target and space.
 
     Parameters
     ----------
@@ -88,32 +88,27 @@ class ModelReport:
 
 
 def report(records: Sequence[Record], loss: str = "regression", seed: int = 0) -> ModelReport:
-    """Judge a cost model on the records of one operator, target and knob space.
+    """Judge a cost model on the records of one operator, target and space, of knobs or of sketches.
 
     Parameters
     ----------
     records : sequence of Record
         The trials, failed ones included.
     loss : str
-        What the model learns: ``regression`` or ``rank``.
+        What the model learns: ``regression``, or of knobs ``rank``.
     seed : int
         Equal seeds and equal records give equal reports.
 
     Raises
     ------
     InputError
-        The records differ in operator, target or space, or are too few.
+        The records differ in operator, target or space, are too few, or have no such loss.
     """
-    of = {(r.operator, r.target, r.space) for r in records}
-    if len(of) > 1:
-        raise InputError(
-            f"a cost model is of one operator, target and space: these records are of {len(of)}; "
-            "choose an operator and a space"
-        )
-    trials = [t for t in as_experiences(records) if t.knobs is not None]
+    learner = learner_for(records, loss, seed)
+    trials = learner.trials
     if len(trials) < _LEAST_TRIALS:
         raise InputError(
-            f"a report on a cost model needs at least {_LEAST_TRIALS} trials of knobs in workloads with two "
+            f"a report on a cost model needs at least {_LEAST_TRIALS} trials in workloads with two "
             f"right ones: there are {len(trials)}; tune more"
         )
     rng = np.random.default_rng(seed)
@@ -124,38 +119,33 @@ def report(records: Sequence[Record], loss: str = "regression", seed: int = 0) -
         return _by_workload(workloads, lambda at: _spearman(predicted[at], measured[at]))
 
     folds = rng.permutation(len(trials)) % _FOLDS
-    predicted = _unseen(trials, folds, loss, seed)
+    predicted = _unseen(learner, folds)
     several = int(workloads.max()) > 0
-    (operator, target, space), *_ = of
     return ModelReport(
-        operator=operator,
-        target=target,
-        space=space,
+        operator=records[0].operator,
+        target=records[0].target,
+        space=records[0].space,
         loss=loss,
         trials=len(trials),
         workloads=int(workloads.max()) + 1,
         rank_correlation=correlation(predicted),
-        transfer_correlation=correlation(_unseen(trials, workloads, loss, seed)) if several else None,
+        transfer_correlation=correlation(_unseen(learner, workloads)) if several else None,
         random_correlation=correlation(rng.random(len(trials))),
         recall=_recall(workloads, predicted, measured),
-        importance=fit(trials, loss=loss, seed=seed).importance(),
+        importance=learner.importance(),
         predictions=tuple(
-            Prediction(t.shape, t.knobs or {}, t.share, float(predicted[i]))
+            Prediction(t.record_id, t.shape, t.knobs or {}, t.share, float(predicted[i]))
             for i, t in sorted(enumerate(trials), key=lambda it: -predicted[it[0]])
         ),
     )
 
 
-def _unseen(trials: Sequence[Experience], folds: Indices, loss: str, seed: int) -> Numbers:
+def _unseen(learner: Learner, folds: Indices) -> Numbers:
     """Predict each trial by a model of the trials in the other folds."""
-    predicted = np.zeros(len(trials))
+    predicted = np.zeros(len(folds))
     for fold in np.unique(folds):
-        model = fit([t for t, f in zip(trials, folds, strict=True) if f != fold], loss=loss, seed=seed)
-        unseen = np.flatnonzero(folds == fold).tolist()
-        for workload in {trials[i].workload_hash for i in unseen}:
-            at = [i for i in unseen if trials[i].workload_hash == workload]
-            points = [trials[i].knobs or {} for i in at]
-            predicted[at] = model.predict(points, trials[at[0]].shape).mean(axis=0)
+        unseen = np.flatnonzero(folds == fold)
+        predicted[unseen] = learner.predict(np.flatnonzero(folds != fold).tolist(), unseen.tolist())
     return predicted
 
 

@@ -16,16 +16,15 @@ of stores, their scores summed, errors weighted by the throughput).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
 from ...machine.errors import InputError
+from ...machine.files import bytes_written_aside
 from .sketch import Features
 from .store_features import FEATURE_NAMES
 
@@ -131,20 +130,16 @@ class StoreModel:
         path = Path(path)
         if path.suffix != MODEL_SUFFIX:
             raise InputError(f"a cost model's file must end in {MODEL_SUFFIX}: {path}")
-        try:
-            with NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                np.savez_compressed(
-                    file,
-                    format=np.array(_FORMAT),
-                    target=np.array(self.target),
-                    groups=np.array(self._groups, dtype=np.str_),
-                    stores=np.array([len(f) for f in self._features], dtype=np.int64),
-                    features=np.concatenate([*self._features, np.zeros((0, len(FEATURE_NAMES)))]),
-                    throughput=np.array(self._throughput),
-                )
-            os.replace(file.name, path)
-        except OSError as error:
-            raise InputError(f"cannot write the cost model {path}: {error.strerror}") from error
+        with bytes_written_aside(path) as file:
+            np.savez_compressed(
+                file,
+                format=np.array(_FORMAT),
+                target=np.array(self.target),
+                groups=np.array(self._groups, dtype=np.str_),
+                stores=np.array([len(f) for f in self._features], dtype=np.int64),
+                features=np.concatenate([*self._features, np.zeros((0, len(FEATURE_NAMES)))]),
+                throughput=np.array(self._throughput),
+            )
 
     def _train(self) -> None:
         if len(self) < self._trained_on + max(1, _NEWS * self._trained_on):

@@ -58,6 +58,8 @@ class Experience:
         Throughput as a share of the best known of that workload, 0 to 1; 0 for a trial that failed.
     workload_ir : str
         That workload's PrimFunc as JSON text: what a trace applies to. Knobs need none.
+    record_id : str
+        The trial's record.
     """
 
     shape: Mapping[str, int | str]
@@ -66,6 +68,7 @@ class Experience:
     workload_hash: str
     share: float
     workload_ir: str = ""
+    record_id: str = ""
 
 
 @runtime_checkable
