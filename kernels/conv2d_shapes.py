@@ -137,6 +137,11 @@ CONV2D_EXAMPLES: tuple[Example, ...] = (
         for layer, s, c, stride in _MOBILENETV2_DEPTHWISE
     ),
     *(
+        _layer(f"MobileNetV2, {layer}, as PyTorch lays it out", s, c, c, 3, groups=c, layout="NCHW")
+        for layer, s, c, stride in _MOBILENETV2_DEPTHWISE
+        if layer in ("bottleneck 2, depthwise", "bottleneck 6 and 7, depthwise")
+    ),
+    *(
         _layer(f"ResNeXt-50 32x4d, {layer}", s, c, c, 3, stride, groups=32)
         for layer, s, c, stride in _RESNEXT50
     ),
@@ -159,6 +164,19 @@ CONV2D_EXAMPLES: tuple[Example, ...] = (
         layout="NCHW",
     ),
     _odd("smaller than a register tile", 3, 3, 2, 3, 3, 3, padding=1, bias=1, relu=1),
+    _odd(
+        "depthwise, strided, channels first",
+        11,
+        13,
+        6,
+        12,
+        5,
+        3,
+        stride=2,
+        padding=1,
+        groups=6,
+        layout="NCHW",
+    ),
     _odd("two channels in, six out, two groups", 7, 5, 4, 6, 3, 3, padding=1, groups=2),
     _odd("one pixel, one channel", 1, 1, 1, 1, 1, 1),
 )

@@ -10,6 +10,7 @@ from .cpu.conv2d import CONV2D
 from .cpu.few_rows import FEW_ROWS
 from .cpu.general import GENERAL
 from .cpu.grouped import GROUPED
+from .cpu.lines import LINES
 from .cpu.matmul import MATMUL
 from .cpu.quantized import QUANTIZED
 from .cpu.rows import ROWS
@@ -30,6 +31,7 @@ RULES: tuple[ScheduleRule, ...] = (
     ATTENTION,
     WINDOW,
     SEPARABLE,
+    LINES,
     ROWS,
     TRANSPOSE,
     GENERAL,

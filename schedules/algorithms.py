@@ -14,7 +14,7 @@ from typing import Any
 from tvm import s_tir
 
 from ..machine.errors import InputError
-from . import grouped_form, separable_form, whole_rows_form, winograd_form
+from . import grouped_form, lines_form, separable_form, whole_rows_form, winograd_form
 from .analysis import root_block
 
 _NOTE = "tunesmith.algorithm."
@@ -26,6 +26,7 @@ ALGORITHMS: dict[str, Callable[[Any, int], Any]] = {
     "grouped": grouped_form.restate,
     "whole_rows": whole_rows_form.restate,
     "separable": separable_form.restate,
+    "lines": lines_form.restate,
 }
 """Functions from a PrimFunc and a number to another with the same parameters and result, by name.
 

@@ -37,6 +37,21 @@ def one_reduction(sch: s_tir.Schedule) -> str | None:
     return sums[0] if len(sums) == 1 and len(set(names)) == len(names) else None
 
 
+def plain_reduction(func: Any) -> Any | None:
+    """Return the only block of a PrimFunc that sums, where it keeps several axes and writes them as they are.
+
+    None where it is something else, or an extent is symbolic.
+    """
+    sch = s_tir.Schedule(func)
+    sums = one_reduction(sch)
+    if sums is None or static_extents(sch, sums) is None:
+        return None
+    block = sch.get(sch.get_sblock(sums))
+    kept = [v.var for v in block.iter_vars if v.iter_type == IterVar.DataPar]
+    plain = len(block.writes) == 1 and len(kept) > 1 and are_just(block.body.indices, kept)
+    return block if plain else None
+
+
 def loads_of(body: Any) -> list[Any]:
     """Return every load in a statement or expression."""
     found: list[Any] = []

@@ -24,12 +24,11 @@ from tvm import s_tir, te, tirx
 from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 from tvm.tirx import IndexMap, IntImm, IterVar, Var
-from tvm_ffi import structural_map
 
 from ..machine.errors import InputError
 from .analysis import are_just, block_names, index_variables, one_reduction, static_extents
 from .contraction import product_operands
-from .restatement import with_stages
+from .restatement import replaced, with_stages
 from .transforms import inline_blocks
 
 DATA, WEIGHT, PRODUCT, OUTPUT = (f"grouped_{step}" for step in ("data", "weight", "product", "output"))
@@ -224,16 +223,13 @@ def _product(found: GroupedConvolution, data: Any, weight: Any, merge: int) -> A
     def product(*index: Any) -> Any:
         new = dict(zip(kept, (*index[:at], *index[at + 1 :]), strict=True))
         new |= {v: axis.var for v, axis in sums.items()}
-        image = [structural_map(i, (Var, lambda v: new.get(v, v))) for i in places]
+        image = [replaced(i, new) for i in places]
+        weights = [new[v] for v in (*found.taps, found.channel, found.column)]
         operands = {
-            found.data.source: data(index[at], *image, new[found.channel]),
-            found.weight.source: weight(
-                index[at], *(new[v] for v in (*found.taps, found.channel, found.column))
-            ),
+            found.data: data(index[at], *image, new[found.channel]),
+            found.weight: weight(index[at], *weights),
         }
-        return te.sum(
-            structural_map(term, (TensorLoad, lambda load: operands[load.source])), axis=list(sums.values())
-        )
+        return te.sum(replaced(term, operands), axis=list(sums.values()))
 
     shape = [extents[v] for v in kept]
     return te.compute((*shape[:at], found.groups // merge, *shape[at:]), product, name=PRODUCT)

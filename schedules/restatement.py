@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvm import s_tir, te, tirx
+from tvm.ir import TensorLoad
 from tvm_ffi import structural_map
 
 
@@ -33,6 +34,14 @@ def with_stages(func: Any, block: str, operands: Sequence[Any], tensors: Sequenc
         held = _held(nest)
         body.extend(_statements(inner.body) if held is not None and held.name_hint == block else [nest])
     return with_nests(func, body, list(inner.alloc_buffers))
+
+
+def replaced(expression: Any, new: Mapping[Any, Any]) -> Any:
+    """Return an expression with some of its variables and loads replaced."""
+    return structural_map(
+        expression,
+        [(tirx.Var, lambda v: new.get(v, v)), (TensorLoad, lambda load: new.get(load, load))],
+    )
 
 
 def nests(func: Any) -> list[Any]:

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te, tirx
 from tvm.ir import TensorLoad
-from tvm.tirx import FloatImm, IntImm, IterVar, Var
-from tvm_ffi import structural_map
+from tvm.tirx import FloatImm, IntImm, IterVar
 
 from ..machine.errors import InputError
-from .analysis import are_just, index_variables, loads_of, one_reduction, static_extents
-from .restatement import with_stages
+from .analysis import index_variables, loads_of, plain_reduction
+from .restatement import replaced, with_stages
 
 DOWN, ALONG = "separable_down", "separable_along"
 """The blocks of the form: each column of a window reduced, and these along the line."""
@@ -85,15 +84,11 @@ class SeparableWindow:
 @lru_cache(maxsize=16)  # the space asks, and then the restatement
 def find_separable(func: Any) -> SeparableWindow | None:
     """Find the one window in an unscheduled PrimFunc that can be reduced in two steps; None without one."""
-    sch = s_tir.Schedule(func)
-    sums = one_reduction(sch)
-    if sums is None or static_extents(sch, sums) is None:
+    block = plain_reduction(func)
+    if block is None:
         return None
-    block = sch.get(sch.get_sblock(sums))
     kept = [v.var for v in block.iter_vars if v.iter_type == IterVar.DataPar]
     reduced = {v.var for v in block.iter_vars if v.iter_type == IterVar.CommReduce}
-    if len(block.writes) != 1 or len(kept) < 2 or not are_just(block.body.indices, kept):
-        return None
     neutral, value = getattr(block.init, "value", None), block.body.value
     if not isinstance(value, _Step) or not isinstance(neutral, FloatImm | IntImm):
         return None
@@ -103,7 +98,7 @@ def find_separable(func: Any) -> SeparableWindow | None:
     if isinstance(value, tirx.Add) and neutral.value != 0:
         return None
     loads = loads_of(term)
-    if len(loads) != 1 or index_variables([_with(term, {loads[0]: neutral})]):
+    if len(loads) != 1 or index_variables([replaced(term, {loads[0]: neutral})]):
         return None
     line, others = index_variables(loads[0].indices[-1:]), index_variables(loads[0].indices[:-1])
     if len(line & reduced) != 1 or line - reduced != {kept[-1]} or others & line or not others & reduced:
@@ -145,21 +140,13 @@ def _define(found: SeparableWindow) -> list[Any]:
     def down(*index: Any) -> Any:
         new = dict(zip((v.var for v in found.kept[:-1]), index[:-1], strict=True))
         new |= {v: axis.var for v, axis in sums.items()}
-        element = x(*(_with(i, new) for i in others), index[-1])
-        return reduced(_with(found.term, {found.load: element}), axis=list(sums.values()))
+        element = x(*(replaced(i, new) for i in others), index[-1])
+        return reduced(replaced(found.term, {found.load: element}), axis=list(sums.values()))
 
     columns = te.compute([*extents[:-1], int(source.shape[-1])], down, name=DOWN)
 
     def line(*index: Any) -> Any:
-        at = _with(found.load.indices[-1], {found.kept[-1].var: index[-1], found.along.var: along.var})
+        at = replaced(found.load.indices[-1], {found.kept[-1].var: index[-1], found.along.var: along.var})
         return reduced(columns(*index[:-1], at), axis=[along])
 
     return [x, te.compute(extents, line, name=ALONG)]
-
-
-def _with(expression: Any, new: dict[Any, Any]) -> Any:
-    """Return an expression with variables or loads replaced."""
-    return structural_map(
-        expression,
-        [(Var, lambda v: new.get(v, v)), (TensorLoad, lambda load: new.get(load, load))],
-    )

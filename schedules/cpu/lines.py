@@ -1,0 +1,117 @@
+"""Windows along lines with a weight: depthwise convolution, channels first.
+
+The function begins in `lines_form`: lines are made whole vectors long. After::
+
+    for n, c, blocks of output lines (parallel):
+        make the input lines of the block, padded and longer     # in L1 or L2, where they are read at once
+        for lines:
+            for tiles of vectors along the line:
+                acc[vectors] = 0
+                for i, j (unrolled):  acc[:] += wide[..] * w[i, j]
+            for q:  y[p, q] = epilogue(acc[q])
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import Any
+
+from tvm import s_tir
+
+from ...machine.facts import facts
+from ..analysis import block_names, same_shape, static_extents
+from ..lines_form import CROPPED, SUMS, WIDE, find_lines
+from ..loop_partition import partition
+from ..rule import ScheduleRule
+from ..space import Constraint, Knob, KnobSpace
+from ..transforms import inline_blocks
+from .register_tile import LEAST_PARALLEL_SUMS
+from .window import UNROLLED_TAPS, divisors
+
+# Vectors of a tile: sums of one are added up one after another.
+_VECTORS = (1, 2, 3, 4, 6)
+
+
+def schedule_lines(sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int) -> None:
+    """Rewrite a window along lines, in the form of `lines_form`, in place.
+
+    Parameters
+    ----------
+    sch : Schedule
+        A schedule of a PrimFunc named ``main`` in that form.
+    lanes : int
+        Elements in a vector: names the form.
+    vectors : int
+        Vectors of a line in a tile.
+    lines : int
+        Output lines in a block, whose input is padded at a time.
+    """
+    names = block_names(sch)
+    before, after = names[: names.index(WIDE)], names[names.index(CROPPED) + 1 :]
+    inline_blocks(sch, [*before, *([CROPPED, *after[:-1]] if after else ())])
+    wide, sums, tail = (sch.get_sblock(name) for name in (WIDE, SUMS, after[-1] if after else CROPPED))
+    extents = static_extents(sch, SUMS) or ()
+    taps = len(extents) - len(sch.get_loops(tail))
+    loops = list(sch.get_loops(sums))
+    *outer, line, pixel = loops[: len(loops) - taps]
+    blocks, line = sch.split(line, [None, lines])
+    tile, vector, lane = sch.split(pixel, [None, vectors, lanes])
+    window = loops[len(loops) - taps :]
+    sch.reorder(*outer, blocks, line, tile, *window, vector, lane)
+    sch.reverse_compute_at(tail, line)
+    sch.compute_at(wide, blocks)
+    for buffer in (sums, wide):
+        sch.set_scope(buffer, 0, "local")
+    for loop in (*sch.get_loops(wide)[-2:], sch.get_loops(tail)[-1]):
+        partition(sch, loop)
+    for loop in (vector, *(window if prod(extents[-taps:]) <= UNROLLED_TAPS else ())):
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    if prod(extents) >= LEAST_PARALLEL_SUMS:
+        sch.parallel(sch.fuse(*outer, blocks))
+    sch.decompose_reduction(sums, window[0])
+
+
+def lines_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the tiles to choose from; None without such a window, or where half a vector holds a line."""
+    found = find_lines(func)
+    if found is None:
+        return None
+    machine = facts(target)
+    widest = machine.lanes(str(found.block.writes[0].source.dtype))
+    *_, lines, pixels = found.extents
+    lanes = min((widest, widest // 2), key=lambda width: (-(-pixels // width) * width, -width))
+    sch = s_tir.Schedule(func)
+    names = block_names(sch)
+    if not all(same_shape(sch, found.name, name) for name in names[names.index(found.name) + 1 :]):
+        return None
+    if lanes < 4 or 2 * pixels <= lanes:
+        return None
+    steps = ceil(pixels / lanes)
+    return KnobSpace(
+        knobs=(
+            Knob("lanes", (lanes,), "elements in a vector"),
+            Knob("vectors", tuple(v for v in _VECTORS if steps % v == 0), "vectors of a line in a tile"),
+            Knob("lines", divisors(lines), "output lines in a block"),
+        ),
+        constraints=(
+            Constraint(
+                f"vectors divides those of a line ({steps})",
+                lambda k: k["vectors"] > 0 and steps % k["vectors"] == 0,
+            ),
+            Constraint(
+                f"lines divides the output lines ({lines})",
+                lambda k: k["lines"] > 0 and lines % k["lines"] == 0,
+            ),
+        ),
+        default={"lanes": lanes, "vectors": 1, "lines": lines},
+    )
+
+
+LINES = ScheduleRule(
+    name="lines",
+    summary="windows along lines with a weight: depthwise convolution with channels first",
+    rewrite=schedule_lines,
+    open_space=lines_space,
+    algorithm=lambda knobs: f"lines_{knobs['lanes']}",
+)

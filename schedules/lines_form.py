@@ -1,0 +1,167 @@
+"""Windows along lines with a weight, over lines that are made whole vectors long.
+
+A line of 14 pixels is two vectors of 8, and of the second two elements are computed for nothing::
+
+    wide[.., h, u] = x[.., h, u], and 0 beyond the line
+    sums[.., p, q] = sum of wide[.., p * s + i, q * s + j] * w[.., i, j] over i, j   # q to a vector's end
+    y[.., p, q]    = sums[.., p, q]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import tvm
+from tvm import sym, te, tirx
+from tvm.ir import TensorLoad
+from tvm.tirx import IterVar
+
+from ..machine.errors import InputError
+from .analysis import index_variables, loads_of, plain_reduction
+from .restatement import replaced, with_stages
+
+WIDE, SUMS, CROPPED = "lines_wide", "lines_sums", "lines_cropped"
+"""The blocks of the form: lines made longer, sums along them, and what is kept of these."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A sum over windows of an image whose last axis, contiguous and kept, slides.
+
+    Parameters
+    ----------
+    block : SBlock
+        What sums.
+    image : TensorLoad
+        The operand that slides along the line.
+    others : tuple of TensorLoad
+        What it is multiplied with: the same for all pixels of a line.
+    """
+
+    block: Any
+    image: Any
+    others: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        """The block's name."""
+        return str(self.block.name_hint)
+
+    @property
+    def kept(self) -> list[Any]:
+        """The axes of the output; the last is along the line."""
+        return [v for v in self.block.iter_vars if v.iter_type == IterVar.DataPar]
+
+    @property
+    def summed(self) -> list[Any]:
+        """The axes of the window."""
+        return [v for v in self.block.iter_vars if v.iter_type == IterVar.CommReduce]
+
+    @property
+    def extents(self) -> list[int]:
+        """How long the kept axes are."""
+        return [int(v.dom.extent) for v in self.kept]
+
+    @property
+    def taps(self) -> list[int]:
+        """How long the summed axes are."""
+        return [int(v.dom.extent) for v in self.summed]
+
+
+@lru_cache(maxsize=16)  # the space asks, and then the restatement
+def find_lines(func: Any) -> Lines | None:
+    """Find the one window along lines of an unscheduled PrimFunc; None where it is something else."""
+    block = plain_reduction(func)
+    if block is None:
+        return None
+    kept = [v.var for v in block.iter_vars if v.iter_type == IterVar.DataPar]
+    value, neutral = block.body.value, getattr(getattr(block.init, "value", None), "value", None)
+    if not isinstance(value, tirx.Add) or neutral != 0 or not isinstance(value.a, TensorLoad):
+        return None
+    if not value.a.source.same_as(block.body.buffer):
+        return None
+    loads = loads_of(value.b)
+    images = [load for load in loads if kept[-1] in index_variables(load.indices)]
+    if len(images) != 1 or not _slides(images[0], kept, _longer_than_1(block)):
+        return None
+    found = Lines(block, images[0], tuple(load for load in loads if load is not images[0]))
+    # A line that is read from its end has nothing before its beginning; one that leans has no bounds here.
+    return found if _along(found, 2 * found.extents[-1]).min_value >= 0 else None
+
+
+def _longer_than_1(block: Any) -> set[Any]:
+    """Return the variables of the summed axes that have more than one step."""
+    summed = (v for v in block.iter_vars if v.iter_type == IterVar.CommReduce)
+    return {v.var for v in summed if int(v.dom.extent) > 1}
+
+
+def _slides(image: Any, kept: Sequence[Any], summed: set[Any]) -> bool:
+    """Tell whether an operand slides along its last axis, by the last one kept, and along all summed."""
+    used = [index_variables([index]) for index in image.indices]
+    slid = {v for found in used if found & set(kept) for v in found & summed}
+    return bool(used[-1] & summed) and slid == summed and kept[-1] not in set().union(*used[:-1])
+
+
+def restate(func: Any, lanes: int) -> Any:
+    """Put sums over longer lines in the place of those of a window.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        One in which `find_lines` finds a window.
+    lanes : int
+        What the length of a line becomes a multiple of.
+
+    Raises
+    ------
+    InputError
+        There is no such window: a trace may name a form that is not one of its function.
+    """
+    found = find_lines(func)
+    if found is None:
+        raise InputError("the function has no window along lines")
+    operands = {load.source: None for load in (found.image, *found.others)}
+    return with_stages(func, found.name, list(operands), _define(found, list(operands), lanes))
+
+
+def _define(found: Lines, operands: Sequence[Any], lanes: int) -> list[Any]:
+    """Return the TE tensors of the operands and the output."""
+    given = {b: te.placeholder([int(e) for e in b.shape], b.dtype, b.name) for b in operands}
+    *outer, pixels = found.extents
+    padded = -(-pixels // lanes) * lanes
+    x = given[found.image.source]
+    length = int(x.shape[-1])
+
+    def longer(*index: Any) -> Any:
+        beyond = tirx.const(0, x.dtype)
+        return tirx.if_then_else(index[-1] < length, x(*index), beyond)
+
+    reach = int(_along(found, padded).max_value) + 1
+    wide = te.compute([*x.shape[:-1], max(length, reach)], longer, name=WIDE)
+    taps = [te.reduce_axis((0, extent), f"i{n}") for n, extent in enumerate(found.taps)]
+
+    def summed(*index: Any) -> Any:
+        new = dict(zip((v.var for v in found.kept), index, strict=True))
+        new |= {v.var: tap.var for v, tap in zip(found.summed, taps, strict=True)}
+
+        def moved(load: Any) -> Any:
+            source = wide if load is found.image else given[load.source]
+            return source(*(replaced(i, new) for i in load.indices))
+
+        loads = {load: moved(load) for load in (found.image, *found.others)}
+        return te.sum(replaced(found.block.body.value.b, loads), axis=taps)
+
+    sums = te.compute([*outer, padded], summed, name=SUMS)
+    return [*given.values(), te.compute([*outer, pixels], lambda *index: sums(*index), name=CROPPED)]
+
+
+def _along(found: Lines, pixels: int) -> Any:
+    """Return the bounds of where windows at so many pixels read a line."""
+    ranges = sym.Analyzer()
+    for v in found.summed:
+        ranges.bind(v.var, v.dom)
+    ranges.bind(found.kept[-1].var, tvm.ir.Range(0, pixels))
+    return ranges.const_int_bound(found.image.indices[-1])

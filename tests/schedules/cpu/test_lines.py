@@ -1,0 +1,109 @@
+"""Windows along lines with a weight: which are found, and that every tile of them is right."""
+
+import pytest
+import tunesmith as ts
+from tunesmith.machine.errors import InputError
+from tunesmith.schedules import rules_for
+from tunesmith.schedules.algorithms import in_form
+from tunesmith.schedules.cpu.lines import LINES
+from tunesmith.schedules.lines_form import find_lines, restate
+from tvm import te
+
+DEPTHWISE = {
+    "n": 2,
+    "h": 9,
+    "w": 13,
+    "ci": 4,
+    "co": 4,
+    "groups": 4,
+    "kh": 3,
+    "kw": 3,
+    "padding": 1,
+    "layout": "NCHW",
+}
+FUSED = {"bias": 1, "residual": 1, "relu": 1}
+
+
+def conv2d(dtype="float32", **shape):
+    return ts.workload("conv2d", dtype=dtype, **{**DEPTHWISE, **shape})
+
+
+def taken(*tensors):
+    """Return a workload of TE tensors, inputs first."""
+    func = te.create_prim_func(list(tensors), index_dtype_override="int64")
+    return ts.Workload("mine", {}, "float32", func.with_attr("global_symbol", "main"), flops=1)
+
+
+def window(index, weight=lambda w, p, i, j: w[i, j], size=(9, 20)):
+    """Return sums of 3 x 3 elements of a matrix, at places and with weights of one's own."""
+    x, w = te.placeholder(size, name="x"), te.placeholder((3, 32), name="w")
+    i, j = te.reduce_axis((0, 3), name="i"), te.reduce_axis((0, 3), name="j")
+    value = lambda p, q: x[index(p, q, i, j)] * weight(w, p, i, j)  # noqa: E731
+    return taken(x, w, te.compute((7, 14), lambda p, q: te.sum(value(p, q), axis=[i, j]), name="y"))
+
+
+WORKLOADS = {
+    "depthwise": conv2d(),
+    "strided": conv2d(stride=2),
+    "dilated": conv2d(dilation=2, padding=2),
+    "fused": conv2d(**FUSED),
+    "several_of_a_channel": conv2d(co=8, **FUSED),
+    "unpadded": conv2d(padding=0),
+    "half": conv2d("float16"),
+    "many_taps": conv2d(kh=7, kw=7, padding=3),
+    "large": conv2d(h=40, w=56, ci=16, co=16, groups=16),
+    "one_image": window(lambda p, q, i, j: (p + i, q + j)),
+    "every_third": window(lambda p, q, i, j: (p + i, q + 3 * j)),
+}
+
+OTHERS = {
+    "channels_last": conv2d(layout="NHWC"),
+    "dense": conv2d(groups=1),
+    "short_lines": conv2d(w=4, kw=1, padding=0, kh=1),
+    "product": ts.workload("matmul", m=8, n=8, k=8),
+    "pool": ts.workload("max_pool2d", n=1, h=9, w=12, c=3, kernel=3, layout="NCHW"),
+    "softmax": ts.workload("softmax", m=8, n=8),
+    # Windows that lean, and weights of each pixel: neither is the same along a line.
+    "from_the_end": window(lambda p, q, i, j: (p + i, 19 - q - j)),
+    "leaning": window(lambda p, q, i, j: (p + i, q + j + p)),
+    "across": window(lambda p, q, i, j: (q + i, q + j), size=(20, 20)),
+    "of_each_pixel": taken(
+        *(lambda x, w, i: (x, w, te.compute((9, 18), lambda p, q: te.sum(x[p, q + i] * w[q, i], axis=i))))(
+            te.placeholder((9, 20), name="x"),
+            te.placeholder((18, 3), name="w"),
+            te.reduce_axis((0, 3), name="i"),
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_it_is_found_and_every_tile_is_right(name, target, assert_right):
+    workload = WORKLOADS[name]
+    assert rules_for(workload.func, target)[0] is LINES
+    for knobs in LINES.space(workload.func, target).points:
+        assert_right(workload, LINES.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_are_left_alone(name, target):
+    assert LINES.space(OTHERS[name].func, target) is None
+
+
+def test_lines_become_whole_vectors_and_images_as_long_as_they_need():
+    found = find_lines(WORKLOADS["strided"].func)
+    assert found.extents == [2, 4, 5, 7] and found.taps == [1, 3, 3]
+    script = restate(WORKLOADS["strided"].func, 8).script()
+    # 8 pixels every 2 elements, with windows of 3: 17 elements.
+    assert "(T.int64(2), T.int64(4), T.int64(11), T.int64(17))" in script
+    assert "(T.int64(2), T.int64(4), T.int64(5), T.int64(8))" in script
+
+
+def test_a_trace_of_another_function_is_refused():
+    with pytest.raises(InputError, match="no window along lines"):
+        in_form(OTHERS["dense"].func, "tunesmith.algorithm.lines_8")
+
+
+def test_tiny_windows_stay_on_one_thread(target):
+    assert "T.parallel" not in LINES.scheduled(WORKLOADS["depthwise"].func, target).mod.script()
+    assert "T.parallel" in LINES.scheduled(WORKLOADS["large"].func, target).mod.script()
