@@ -13,16 +13,17 @@ takes what remains of a line apart, and every second element of a strided one by
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any
 
 from tvm import s_tir
 
-from ...machine.facts import Facts, facts
+from ...machine.facts import facts
 from ..analysis import block_names, same_shape, static_extents
 from ..loop_partition import partition
 from ..rule import ScheduleRule
-from ..separable_form import ALONG, DOWN, SeparableWindow, find_separable
+from ..separable_form import ALONG, DOWN, find_separable
 from ..space import Constraint, Knob, KnobSpace
 from ..transforms import inline_blocks
 from .register_tile import LEAST_PARALLEL_SUMS
@@ -74,14 +75,17 @@ def schedule_separable(sch: s_tir.Schedule, *, axis: int, lines: int) -> None:
 def separable_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the blocks of lines to choose from; None without such a window, or where lines are too short."""
     found = find_separable(func)
-    if found is None or int(found.kept[-1].dom.extent) < _LEAST_PIXELS:
+    if found is None:
+        return None
+    extents = [int(v.dom.extent) for v in found.kept]
+    if extents[-1] < _LEAST_PIXELS:
         return None
     sch = s_tir.Schedule(func)
     names = block_names(sch)
     after = names[names.index(found.name) + 1 :]
     if not all(same_shape(sch, found.name, name) for name in after):
         return None
-    lines = int(found.kept[-2].dom.extent)
+    lines = extents[-2]
     return KnobSpace(
         knobs=(
             Knob("axis", (found.axis,), "the dimension that is reduced last: the line"),
@@ -94,18 +98,18 @@ def separable_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: k["lines"] > 0 and lines % k["lines"] == 0,
             ),
         ),
-        default={"axis": found.axis, "lines": _lines(found, facts(target))},
+        default={"axis": found.axis, "lines": even_lines(extents, facts(target).cores)},
     )
 
 
-def _lines(found: SeparableWindow, machine: Facts) -> int:
-    """Choose the longest blocks of lines that threads share evenly."""
-    *outer, lines, _ = (int(v.dom.extent) for v in found.kept)
+def even_lines(extents: Sequence[int], cores: int) -> int:
+    """Choose the longest blocks of lines, the last extent but one, that threads share evenly."""
+    *outer, lines, _ = extents
 
     def uneven(block: int) -> tuple[bool, float, int]:
         blocks = prod(outer) * (lines // block)
-        share = ceil(blocks / machine.cores) * machine.cores / blocks
-        return blocks < machine.cores, share if blocks < _BLOCKS_EACH * machine.cores else 1.0, -block
+        share = ceil(blocks / cores) * cores / blocks
+        return blocks < cores, share if blocks < _BLOCKS_EACH * cores else 1.0, -block
 
     return min(divisors(lines), key=uneven)
 

@@ -3,6 +3,7 @@
 import pytest
 import tunesmith as ts
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import in_form
 from tunesmith.schedules.cpu.lines import LINES
@@ -102,6 +103,12 @@ def test_lines_become_whole_vectors_and_images_as_long_as_they_need():
 def test_a_trace_of_another_function_is_refused():
     with pytest.raises(InputError, match="no window along lines"):
         in_form(OTHERS["dense"].func, "tunesmith.algorithm.lines_8")
+
+
+def test_threads_share_whole_images_where_these_are_enough(target):
+    assert LINES.space(WORKLOADS["large"].func, target).default["lines"] == 40
+    one_image = LINES.space(WORKLOADS["one_image"].func, as_target({"kind": "llvm", "num-cores": 7})).default
+    assert one_image["lines"] == 1
 
 
 def test_tiny_windows_stay_on_one_thread(target):
