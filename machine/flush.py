@@ -14,7 +14,7 @@ import tvm
 from . import peak_kernels
 from .arrays import aligned_empty, as_tensor
 from .facts import facts
-from .peaks import BEYOND_CACHE
+from .peaks import BEYOND_CACHE, measured_peaks
 from .target import host_target
 
 _SHARERS = Path("/sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_map")
@@ -30,10 +30,8 @@ def cache_flush() -> Callable[[], Any]:
     at most.
     """
     here, threads = facts(host_target()), int(tvm.runtime.num_threads())
-    last = max(here.l3_bytes * ceil(threads / _sharers(threads)), here.l2_bytes * threads)
-    size = min(BEYOND_CACHE * last, psutil.virtual_memory().available // 4)
     lanes = here.lanes("float32")
-    steps = max(1, size // (threads * _ACCUMULATORS * lanes * 4))
+    steps = max(1, _bytes_read() // (threads * _ACCUMULATORS * lanes * 4))
     source = aligned_empty((threads, steps, _ACCUMULATORS, lanes), "float32")
     # Pages that were never written are all one and the same.
     source.fill(0)
@@ -41,6 +39,17 @@ def cache_flush() -> Callable[[], Any]:
     kernel = peak_kernels.read(threads, _ACCUMULATORS, lanes, steps, 1)
     read = tvm.compile(kernel, target=host_target())["main"]
     return lambda: read(*tensors)
+
+
+def flush_seconds() -> float:
+    """Return about how long emptying the caches takes: what is read, at the bandwidth of memory."""
+    return _bytes_read() / (measured_peaks().memory_gbps * 1e9)
+
+
+def _bytes_read() -> int:
+    here, threads = facts(host_target()), int(tvm.runtime.num_threads())
+    last = max(here.l3_bytes * ceil(threads / _sharers(threads)), here.l2_bytes * threads)
+    return int(min(BEYOND_CACHE * last, psutil.virtual_memory().available // 4))
 
 
 def _sharers(threads: int) -> int:

@@ -34,6 +34,12 @@ def test_flush_reads_far_more_than_the_last_cache(arrays):
     assert np.all(sums == 0)
 
 
+def test_a_flush_takes_as_long_as_reading_that_from_memory(arrays, monkeypatch):
+    (read, _) = arrays(16 * KIB, 64 * KIB, sharers=2)
+    monkeypatch.setattr(flush, "measured_peaks", lambda: SimpleNamespace(memory_gbps=2.0))
+    assert flush.flush_seconds() == read.nbytes / 2e9
+
+
 def test_each_last_cache_and_each_second_cache_counts(arrays):
     assert arrays(16 * KIB, 64 * KIB, sharers=1)[0].nbytes == 2 * 8 * 64 * KIB
     assert arrays(64 * KIB, 64 * KIB, sharers=2)[0].nbytes == 2 * 8 * 64 * KIB

@@ -57,6 +57,14 @@ def test_an_option_without_effect_is_named(options, message):
     assert message in line
 
 
+def test_a_call_with_cold_caches_lasts_as_long_as_emptying_them_too():
+    cold = replace(PLAN, estimate=Estimate(0.001, 0.5, "", flush_s=0.005))
+    asked = replace(ASKED, timing=Timing(number=5, cold_cache=True))
+    assert advice(asked, [cold], 64) == []
+    (line,) = advice(replace(asked, timing=Timing(number=1, cold_cache=True)), [cold], 64)
+    assert "min_repeat_ms=10 takes 2 calls of 6 ms, caches emptied before;" in line
+
+
 def test_a_seed_means_nothing_to_grid():
     (line,) = advice(replace(ASKED, seed=3), [replace(PLAN, strategy="grid")], 64)
     assert line == "seed=3 cannot have an effect: grid leaves nothing to chance"

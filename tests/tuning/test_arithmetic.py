@@ -39,6 +39,26 @@ def test_a_steady_kernel_has_the_least_calls(clock, call_s, timing):
     assert check_runs(call_s) + len(calls) == calls_of_trial(call_s, timing).total[0]
 
 
+@pytest.mark.parametrize("timing", [timing for timing in TIMINGS if "cooldown_ms" not in timing])
+@pytest.mark.parametrize("call_s", [3e-5, 0.004, 0.06, 1.5])
+def test_emptying_the_caches_takes_time_before_each_timed_call(clock, monkeypatch, call_s, timing):
+    calls, flush_s = [], 0.005
+
+    def kernel():
+        calls.append(call_s)
+        clock[0] += call_s
+
+    def flush():
+        clock[0] += flush_s
+
+    monkeypatch.setattr(measurement, "_flush_for", lambda kernel, timing: flush)
+    timing = Timing(**timing, noise=1e-9, cold_cache=True)
+    measure(kernel, [], timing)
+    checks = check_runs(call_s)
+    assert checks + len(calls) == calls_of_trial(call_s, timing, flush_s).total[0]
+    assert seconds_of_trial(call_s, timing, flush_s) == pytest.approx(checks * call_s + clock[0])
+
+
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize("call_s", [0.35e-3, 0.06, 1.5])
 def test_a_restless_kernel_has_the_most_calls(clock, monkeypatch, call_s, timing):

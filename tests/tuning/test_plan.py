@@ -138,6 +138,16 @@ def test_else_from_a_build_and_the_roofline(small, tiles, database):
     assert "builds of" in estimate.basis and "calls at the roofline" in estimate.basis
 
 
+def test_with_cold_caches_a_call_is_as_long_as_emptying_them(small, tiles, tmp_path, monkeypatch):
+    monkeypatch.setattr("tunesmith.tuning.planning.estimate.flush_seconds", lambda: 0.004)
+    timing = Timing(cold_cache=True)
+    (cold,) = plan(small, space=tiles, database=tmp_path / "t.db", timing=timing).workloads
+    assert cold.estimate.flush_s == 0.004 and cold.calls.number == 3
+    assert cold.estimate.trial_s > seconds_of_trial(cold.estimate.call_s, timing, 0.004) > 0.03
+    (warm,) = plan(small, space=tiles, database=tmp_path / "t.db").workloads
+    assert warm.estimate.flush_s == 0.0 and warm.calls.number > 100
+
+
 def test_nothing_is_built_where_no_estimate_is_wanted(small, tiles, tmp_path, monkeypatch):
     monkeypatch.setattr("tunesmith.tuning.planning.estimate.export_kernel", None)
     found = plan(small, space=tiles, database=tmp_path / "t.db", estimate=False)

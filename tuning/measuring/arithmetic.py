@@ -50,15 +50,17 @@ class Calls:
         return before + self.least * each, before + self.most * each
 
 
-def calls_of_trial(call_s: float, timing: Timing) -> Calls:
+def calls_of_trial(call_s: float, timing: Timing, flush_s: float = 0.0) -> Calls:
     """Return how often a candidate is called of which one call takes ``call_s`` seconds.
 
-    This is `measurement.measure` in numbers; the time to empty the caches is taken for nothing.
+    This is `measurement.measure` in numbers. With cold caches ``flush_s`` seconds go before each call that is
+    timed.
     """
-    number = timing.calls(call_s)
+    whole_s = call_s + flush_s
+    number = timing.calls(whole_s)
     counted = 1 if call_s >= SURE_RUN_S and number == 1 else 0
-    within_budget = _ceil(timing.budget_s / (number * call_s))
-    least = min(timing.repeat, _ceil(max(LONGEST_S, timing.budget_s) / (number * call_s)))
+    within_budget = _ceil(timing.budget_s / (number * whole_s))
+    least = min(timing.repeat, _ceil(max(LONGEST_S, timing.budget_s) / (number * whole_s)))
     if timing.repeat == 1:
         # Of one value the noise is not known.
         least = min(2, within_budget)
@@ -68,10 +70,11 @@ def calls_of_trial(call_s: float, timing: Timing) -> Calls:
     return Calls(checks, estimate, number, waking, least - counted, most - counted)
 
 
-def seconds_of_trial(call_s: float, timing: Timing) -> float:
+def seconds_of_trial(call_s: float, timing: Timing, flush_s: float = 0.0) -> float:
     """Return the least seconds that checking and timing such a candidate take."""
-    calls = calls_of_trial(call_s, timing)
-    return calls.total[0] * call_s + calls.least * timing.cooldown_ms / 1000
+    calls = calls_of_trial(call_s, timing, flush_s)
+    flushed = calls.estimate + calls.least * calls.number
+    return calls.total[0] * call_s + flushed * flush_s + calls.least * timing.cooldown_ms / 1000
 
 
 def _estimating(call_s: float, timing: Timing) -> int:

@@ -72,18 +72,26 @@ def _about_timing(timing: Timing) -> Iterator[str]:
         )
 
 
-def _about_one(asked: Asked, plan: WorkloadPlan) -> Iterator[str]:
-    timing, call_s, trial_s = asked.timing, plan.estimate.call_s, plan.estimate.trial_s
-    if call_s is not None and 0 < timing.number < timing.calls(call_s):
+def _about_calls(asked: Asked, call_s: float, flush_s: float) -> Iterator[str]:
+    timing, whole_s = asked.timing, call_s + flush_s
+    length = f"{whole_s * 1000:.3g} ms" + (", caches emptied before" if flush_s else "")
+    if 0 < timing.number < timing.calls(whole_s):
         yield (
             f"number={timing.number} is overruled: min_repeat_ms={timing.min_repeat_ms:g} takes "
-            f"{timing.calls(call_s)} calls of {call_s * 1000:.3g} ms; min_repeat_ms=0 keeps number"
+            f"{timing.calls(whole_s)} calls of {length}; min_repeat_ms=0 keeps number"
         )
-    if call_s is not None and seconds_of_trial(call_s, timing) > asked.timeout:
+    seconds = seconds_of_trial(call_s, timing, flush_s)
+    if seconds > asked.timeout:
         yield (
-            f"timing takes {seconds_of_trial(call_s, timing):.2g} s at calls of {call_s * 1000:.3g} ms, but "
-            f"timeout={asked.timeout:g}: most trials will time out; raise timeout or lower number"
+            f"timing takes {seconds:.2g} s at calls of {length}, but timeout={asked.timeout:g}: "
+            "most trials will time out; raise timeout or lower number"
         )
+
+
+def _about_one(asked: Asked, plan: WorkloadPlan) -> Iterator[str]:
+    call_s, trial_s = plan.estimate.call_s, plan.estimate.trial_s
+    if call_s is not None:
+        yield from _about_calls(asked, call_s, plan.estimate.flush_s)
     if trial_s is not None and asked.time_budget is not None and asked.time_budget < trial_s:
         yield (
             f"time_budget={asked.time_budget:g} is less than a trial takes, about {trial_s:.2g} s: "

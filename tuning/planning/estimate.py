@@ -11,6 +11,7 @@ from statistics import mean
 from typing import Any
 
 from ...kernels.operator import Workload
+from ...machine.flush import flush_seconds
 from ...machine.peaks import roofline_seconds
 from ...machine.process import usable_cpus
 from ..measuring.arithmetic import seconds_of_trial
@@ -36,11 +37,14 @@ class Estimate:
         Seconds from the end of one trial to the end of the next.
     basis : str
         What that is known from.
+    flush_s : float
+        Seconds to empty the caches before a timed call; 0 where they stay warm, or another machine does it.
     """
 
     call_s: float | None
     trial_s: float | None
     basis: str
+    flush_s: float = 0.0
 
 
 class Estimator:
@@ -76,6 +80,7 @@ class Estimator:
         self._lasted = recorded_seconds(self._records, 3 * timeout_s)
         self.target, self.timing = target, timing
         self._local, self._may_build = local, may_build
+        self._flush_s = flush_seconds() if timing.cold_cache and local else 0.0
         self._build_s: float | None = None
 
     def call_s(self, workload: Workload) -> float | None:
@@ -95,15 +100,15 @@ class Estimator:
         for records, whose in ((same, "of this workload"), (alike, "of this operator")):
             lasted = [self._lasted[r.id] for r in records if r.id in self._lasted]
             if len(lasted) >= _FEW:
-                return Estimate(call_s, mean(lasted), f"{len(lasted)} trials {whose}")
+                return Estimate(call_s, mean(lasted), f"{len(lasted)} trials {whose}", self._flush_s)
         if call_s is None:
             return Estimate(None, None, "unknown: no trials on this device yet")
         if not self._may_build:
-            return Estimate(call_s, None, "not estimated")
+            return Estimate(call_s, None, "not estimated", self._flush_s)
         build_s = self._build_s = self._build_s or self._built_in(workload, search)
-        trial_s = build_s / usable_cpus() + seconds_of_trial(call_s, self.timing)
+        trial_s = build_s / usable_cpus() + seconds_of_trial(call_s, self.timing, self._flush_s)
         basis = f"assumed: builds of {build_s:.2g} s on {usable_cpus()} CPUs, calls at the roofline"
-        return Estimate(call_s, trial_s, basis)
+        return Estimate(call_s, trial_s, basis, self._flush_s)
 
     def _built_in(self, workload: Workload, search: Search) -> float:
         """Build the default schedule now and return its seconds."""

@@ -215,7 +215,9 @@ def _of_one(
         recorded=recorded,
         trials=share if points is None else max(0, min(share, points - recorded)),
         estimate=estimate,
-        calls=None if estimate.call_s is None else calls_of_trial(estimate.call_s, estimator.timing),
+        calls=None
+        if estimate.call_s is None
+        else calls_of_trial(estimate.call_s, estimator.timing, estimate.flush_s),
     )
 
 
