@@ -138,8 +138,7 @@ CONV2D_EXAMPLES: tuple[Example, ...] = (
     ),
     *(
         _layer(f"MobileNetV2, {layer}, as PyTorch lays it out", s, c, c, 3, groups=c, layout="NCHW")
-        for layer, s, c, stride in _MOBILENETV2_DEPTHWISE
-        if layer in ("bottleneck 2, depthwise", "bottleneck 6 and 7, depthwise")
+        for layer, s, c in (("bottleneck 2, depthwise", 56, 144), ("bottleneck 6 and 7, depthwise", 7, 960))
     ),
     *(
         _layer(f"ResNeXt-50 32x4d, {layer}", s, c, c, 3, stride, groups=32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -37,19 +38,49 @@ def one_reduction(sch: s_tir.Schedule) -> str | None:
     return sums[0] if len(sums) == 1 and len(set(names)) == len(names) else None
 
 
-def plain_reduction(func: Any) -> Any | None:
-    """Return the only block of a PrimFunc that sums, where it keeps several axes and writes them as they are.
+@dataclass(frozen=True)
+class Reduction:
+    """A block that reduces, keeps several axes, and writes them as they are.
 
-    None where it is something else, or an extent is symbolic.
+    Parameters
+    ----------
+    block : SBlock
+        What reduces.
     """
+
+    block: Any
+
+    @property
+    def name(self) -> str:
+        """The block's name."""
+        return str(self.block.name_hint)
+
+    @property
+    def kept(self) -> list[Any]:
+        """The axes of the output."""
+        return [v for v in self.block.iter_vars if v.iter_type == IterVar.DataPar]
+
+    @property
+    def reduced(self) -> list[Any]:
+        """The axes that are reduced."""
+        return [v for v in self.block.iter_vars if v.iter_type == IterVar.CommReduce]
+
+    @property
+    def extents(self) -> list[int]:
+        """How long the kept axes are."""
+        return [int(v.dom.extent) for v in self.kept]
+
+
+def plain_reduction(func: Any) -> Reduction | None:
+    """Return the one reduction of a PrimFunc; None where it is something else, or an extent is symbolic."""
     sch = s_tir.Schedule(func)
     sums = one_reduction(sch)
     if sums is None or static_extents(sch, sums) is None:
         return None
-    block = sch.get(sch.get_sblock(sums))
-    kept = [v.var for v in block.iter_vars if v.iter_type == IterVar.DataPar]
+    found = Reduction(sch.get(sch.get_sblock(sums)))
+    kept, block = [v.var for v in found.kept], found.block
     plain = len(block.writes) == 1 and len(kept) > 1 and are_just(block.body.indices, kept)
-    return block if plain else None
+    return found if plain else None
 
 
 def loads_of(body: Any) -> list[Any]:
@@ -223,6 +254,13 @@ def loops_inside(sch: s_tir.Schedule, block: Any, outside: Any) -> list[Any]:
     loops = sch.get_loops(block)
     at = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(outside)))
     return list(loops[at + 1 :])
+
+
+def keeps_shape_after(func: Any, block: str) -> bool:
+    """Tell whether all blocks of a PrimFunc after one of them write outputs of the same shape as it."""
+    sch = s_tir.Schedule(func)
+    names = block_names(sch)
+    return all(same_shape(sch, block, name) for name in names[names.index(block) + 1 :])
 
 
 def same_shape(sch: s_tir.Schedule, first: str, last: str) -> bool:

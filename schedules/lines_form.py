@@ -17,10 +17,9 @@ from typing import Any
 import tvm
 from tvm import sym, te, tirx
 from tvm.ir import TensorLoad
-from tvm.tirx import IterVar
 
 from ..machine.errors import InputError
-from .analysis import index_variables, loads_of, plain_reduction
+from .analysis import Reduction, index_variables, loads_of, plain_reduction
 from .restatement import replaced, with_stages
 
 WIDE, SUMS, CROPPED = "lines_wide", "lines_sums", "lines_cropped"
@@ -28,56 +27,33 @@ WIDE, SUMS, CROPPED = "lines_wide", "lines_sums", "lines_cropped"
 
 
 @dataclass(frozen=True)
-class Lines:
+class Lines(Reduction):
     """A sum over windows of an image whose last axis, contiguous and kept, slides.
 
     Parameters
     ----------
-    block : SBlock
-        What sums.
     image : TensorLoad
         The operand that slides along the line.
     others : tuple of TensorLoad
         What it is multiplied with: the same for all pixels of a line.
     """
 
-    block: Any
     image: Any
     others: tuple[Any, ...]
 
     @property
-    def name(self) -> str:
-        """The block's name."""
-        return str(self.block.name_hint)
-
-    @property
-    def kept(self) -> list[Any]:
-        """The axes of the output; the last is along the line."""
-        return [v for v in self.block.iter_vars if v.iter_type == IterVar.DataPar]
-
-    @property
-    def summed(self) -> list[Any]:
-        """The axes of the window."""
-        return [v for v in self.block.iter_vars if v.iter_type == IterVar.CommReduce]
-
-    @property
-    def extents(self) -> list[int]:
-        """How long the kept axes are."""
-        return [int(v.dom.extent) for v in self.kept]
-
-    @property
     def taps(self) -> list[int]:
         """How long the summed axes are."""
-        return [int(v.dom.extent) for v in self.summed]
+        return [int(v.dom.extent) for v in self.reduced]
 
 
 @lru_cache(maxsize=16)  # the space asks, and then the restatement
 def find_lines(func: Any) -> Lines | None:
     """Find the one window along lines of an unscheduled PrimFunc; None where it is something else."""
-    block = plain_reduction(func)
-    if block is None:
+    sums = plain_reduction(func)
+    if sums is None:
         return None
-    kept = [v.var for v in block.iter_vars if v.iter_type == IterVar.DataPar]
+    block, kept = sums.block, [v.var for v in sums.kept]
     value, neutral = block.body.value, getattr(getattr(block.init, "value", None), "value", None)
     if not isinstance(value, tirx.Add) or neutral != 0 or not isinstance(value.a, TensorLoad):
         return None
@@ -85,17 +61,12 @@ def find_lines(func: Any) -> Lines | None:
         return None
     loads = loads_of(value.b)
     images = [load for load in loads if kept[-1] in index_variables(load.indices)]
-    if len(images) != 1 or not _slides(images[0], kept, _longer_than_1(block)):
+    longer_than_1 = {v.var for v in sums.reduced if int(v.dom.extent) > 1}
+    if len(images) != 1 or not _slides(images[0], kept, longer_than_1):
         return None
     found = Lines(block, images[0], tuple(load for load in loads if load is not images[0]))
     # A line that is read from its end has nothing before its beginning; one that leans has no bounds here.
     return found if _along(found, 2 * found.extents[-1]).min_value >= 0 else None
-
-
-def _longer_than_1(block: Any) -> set[Any]:
-    """Return the variables of the summed axes that have more than one step."""
-    summed = (v for v in block.iter_vars if v.iter_type == IterVar.CommReduce)
-    return {v.var for v in summed if int(v.dom.extent) > 1}
 
 
 def _slides(image: Any, kept: Sequence[Any], summed: set[Any]) -> bool:
@@ -145,7 +116,7 @@ def _define(found: Lines, operands: Sequence[Any], lanes: int) -> list[Any]:
 
     def summed(*index: Any) -> Any:
         new = dict(zip((v.var for v in found.kept), index, strict=True))
-        new |= {v.var: tap.var for v, tap in zip(found.summed, taps, strict=True)}
+        new |= {v.var: tap.var for v, tap in zip(found.reduced, taps, strict=True)}
 
         def moved(load: Any) -> Any:
             source = wide if load is found.image else given[load.source]
@@ -161,7 +132,7 @@ def _define(found: Lines, operands: Sequence[Any], lanes: int) -> list[Any]:
 def _along(found: Lines, pixels: int) -> Any:
     """Return the bounds of where windows at so many pixels read a line."""
     ranges = sym.Analyzer()
-    for v in found.summed:
+    for v in found.reduced:
         ranges.bind(v.var, v.dom)
     ranges.bind(found.kept[-1].var, tvm.ir.Range(0, pixels))
     return ranges.const_int_bound(found.image.indices[-1])

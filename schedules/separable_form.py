@@ -17,10 +17,10 @@ from typing import Any
 
 from tvm import te, tirx
 from tvm.ir import TensorLoad
-from tvm.tirx import FloatImm, IntImm, IterVar
+from tvm.tirx import FloatImm, IntImm
 
 from ..machine.errors import InputError
-from .analysis import index_variables, loads_of, plain_reduction
+from .analysis import Reduction, index_variables, loads_of, plain_reduction
 from .restatement import replaced, with_stages
 
 DOWN, ALONG = "separable_down", "separable_along"
@@ -30,13 +30,11 @@ _Step = tirx.Add | tirx.Max | tirx.Min
 
 
 @dataclass(frozen=True)
-class SeparableWindow:
+class SeparableWindow(Reduction):
     """A reduction over windows of one operand, whose contiguous axis is reduced by an axis of its own.
 
     Parameters
     ----------
-    block : SBlock
-        What reduces them.
     load : TensorLoad
         What it reads.
     term : PrimExpr
@@ -45,50 +43,34 @@ class SeparableWindow:
         How two are made one: an addition, the greater, the smaller.
     """
 
-    block: Any
     load: Any
     term: Any
     step: type[Any]
 
     @property
-    def name(self) -> str:
-        """The block's name."""
-        return str(self.block.name_hint)
-
-    @property
-    def kept(self) -> list[Any]:
-        """The axes of the output; the last is along the line."""
-        return [v for v in self.block.iter_vars if v.iter_type == IterVar.DataPar]
-
-    @property
     def along(self) -> Any:
         """The axis that is reduced along the line."""
         used = index_variables(self.load.indices[-1:])
-        return next(v for v in self._reduced if v.var in used)
+        return next(v for v in self.reduced if v.var in used)
 
     @property
     def down(self) -> list[Any]:
         """The axes that are reduced in the first step."""
-        return [v for v in self._reduced if not v.same_as(self.along)]
+        return [v for v in self.reduced if not v.same_as(self.along)]
 
     @property
     def axis(self) -> int:
         """The dimension of the operand that is the line: its last."""
         return len(self.load.indices) - 1
 
-    @property
-    def _reduced(self) -> list[Any]:
-        return [v for v in self.block.iter_vars if v.iter_type == IterVar.CommReduce]
-
 
 @lru_cache(maxsize=16)  # the space asks, and then the restatement
 def find_separable(func: Any) -> SeparableWindow | None:
     """Find the one window in an unscheduled PrimFunc that can be reduced in two steps; None without one."""
-    block = plain_reduction(func)
-    if block is None:
+    found = plain_reduction(func)
+    if found is None:
         return None
-    kept = [v.var for v in block.iter_vars if v.iter_type == IterVar.DataPar]
-    reduced = {v.var for v in block.iter_vars if v.iter_type == IterVar.CommReduce}
+    block, kept, reduced = found.block, [v.var for v in found.kept], {v.var for v in found.reduced}
     neutral, value = getattr(block.init, "value", None), block.body.value
     if not isinstance(value, _Step) or not isinstance(neutral, FloatImm | IntImm):
         return None
@@ -133,7 +115,7 @@ def _define(found: SeparableWindow) -> list[Any]:
     reduced = te.comm_reducer(lambda a, b: found.step(a, b), lambda _: tirx.const(neutral.value, dtype))
     source, others = found.load.source, list(found.load.indices[:-1])
     x = te.placeholder([int(e) for e in source.shape], source.dtype, source.name)
-    extents = [int(v.dom.extent) for v in found.kept]
+    extents = found.extents
     sums = {v.var: te.reduce_axis((0, int(v.dom.extent)), f"i{n}") for n, v in enumerate(found.down)}
     along = te.reduce_axis((0, int(found.along.dom.extent)), "j")
 

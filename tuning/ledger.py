@@ -36,7 +36,7 @@ class Ledger:
         workload_hash: str,
         target: str,
         fingerprint: str,
-        cache: str = "warm",
+        cache: str,
     ) -> None:
         self._search, self._database, self._fingerprint = search, database, fingerprint
         self._cache = cache

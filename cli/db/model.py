@@ -104,7 +104,8 @@ def _spaces(records: list[Record], operator: str | None) -> list[list[Record]]:
     """Sort the trials by operator, target and space; those whose candidate is not known are left out."""
     found: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for record in records:
-        if (record.knobs or record.trace) is not None and operator in (None, record.operator):
+        known = record.knobs is not None or record.trace is not None
+        if known and operator in (None, record.operator):
             found[record.operator, record.target, record.space].append(record)
     return list(found.values())
 

@@ -20,7 +20,7 @@ from typing import Any
 from tvm import s_tir
 
 from ...machine.facts import facts
-from ..analysis import block_names, same_shape, static_extents
+from ..analysis import block_names, keeps_shape_after, static_extents
 from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..separable_form import ALONG, DOWN, find_separable
@@ -75,17 +75,9 @@ def schedule_separable(sch: s_tir.Schedule, *, axis: int, lines: int) -> None:
 def separable_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the blocks of lines to choose from; None without such a window, or where lines are too short."""
     found = find_separable(func)
-    if found is None:
+    if found is None or found.extents[-1] < _LEAST_PIXELS or not keeps_shape_after(func, found.name):
         return None
-    extents = [int(v.dom.extent) for v in found.kept]
-    if extents[-1] < _LEAST_PIXELS:
-        return None
-    sch = s_tir.Schedule(func)
-    names = block_names(sch)
-    after = names[names.index(found.name) + 1 :]
-    if not all(same_shape(sch, found.name, name) for name in after):
-        return None
-    lines = extents[-2]
+    lines = found.extents[-2]
     return KnobSpace(
         knobs=(
             Knob("axis", (found.axis,), "the dimension that is reduced last: the line"),
@@ -98,7 +90,7 @@ def separable_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: k["lines"] > 0 and lines % k["lines"] == 0,
             ),
         ),
-        default={"axis": found.axis, "lines": even_lines(extents, facts(target).cores)},
+        default={"axis": found.axis, "lines": even_lines(found.extents, facts(target).cores)},
     )
 
 

@@ -162,7 +162,7 @@ def test_other_spaces_give_the_default_and_the_best_but_no_trials(small, databas
     search = replace(
         search, default_rule=replace(search.default_rule, name="tiles"), default=ledger()._search.default
     )
-    book = Ledger(search, database, small.hash, target_text(host_target()), HERE)
+    book = Ledger(search, database, small.hash, target_text(host_target()), HERE, "warm")
     assert book.records == [] and book.default.knobs["rows"] == 4 and book.best_s == 2.0
     assert book.tried_default and book.fastest(3) == []
 

@@ -12,7 +12,7 @@ from tunesmith.machine.target import host_target, target_text
 from tunesmith.tuning.learning.learner import learner_for
 from tunesmith.tuning.learning.model_report import report
 from tunesmith.tuning.records.record import Record, Status
-from tunesmith.tuning.strategies import store_model
+from tunesmith.tuning.strategies.evolutionary import Evolutionary
 from tunesmith.tuning.strategies.sketch import SketchSpace
 
 
@@ -59,20 +59,20 @@ def test_a_sketch_that_cannot_be_made_any_more_is_left_out(trials):
     assert report([damaged, *trials[1:]]).trials == 55
 
 
-def test_a_model_of_stores_is_saved_and_starts_a_search(trials, tmp_path):
+def test_a_model_of_stores_is_saved_and_starts_a_search(trials, small, tmp_path):
     path = tmp_path / "model.npz"
     learner_for(trials).save(path)
-    model = store_model.load(path, target_text(host_target()))
+    model = Evolutionary(small.func, host_target(), 1, str(path)).model
     assert len(model) == 56 and model.ready
     with pytest.raises(InputError, match=r"must end in \.npz"):
         learner_for(trials).save(tmp_path / "model.json")
 
 
-def test_what_sketches_have_no_model_of_is_told(trials):
+def test_what_sketches_have_no_model_of_is_told(trials, tmp_path):
     with pytest.raises(InputError, match="has no loss 'rank'"):
         report(trials, loss="rank")
     with pytest.raises(InputError, match=r"at least 10 trials .*: there are 4; tune more"):
         report(trials[:4])
     failed = [dataclasses.replace(r, status=Status.CRASHED, verified=False, run_secs=()) for r in trials]
     with pytest.raises(InputError, match="at least one trial"):
-        learner_for(failed).save("model.npz")
+        learner_for(failed).save(tmp_path / "model.npz")
