@@ -31,9 +31,16 @@ from tvm.tirx import register_intrin_lowering
 POLYNOMIALS = ("exp", "tanh", "erf", "sigmoid")
 """The functions that are computed so."""
 
-# Above the first e^x is infinite. Below the second it is less than 1.7e-38 and taken for 0: i - 1 would be no
-# exponent of a normal float32.
-_EXP_HIGH, _EXP_LOW = 89.0, -86.98994
+CHAINS = 4
+"""Vectors to compute together: each is a chain of operations that wait for each other, others fill the wait.
+
+A vector type of so many registers does it: LLVM then has each operation on all of them before the next. In
+loops that are unrolled it takes one after the other, and a CPU looks ahead for one or two.
+"""
+
+# Above the first e^x is infinite. At the second i is -126, and no bit of 2^(i - 1) is set: it is 0, and so is
+# all below 1.7e-38.
+_EXP_HIGH, _EXP_LOW = 89.0, -126 / log2(e)
 # ln 2 in two parts: the first has few bits, so that its product with an exponent is exact.
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
 # e^r: of the polynomials of degree 6 that begin with 1 + r, the one of the least error: 3.1e-9 of the result.
@@ -127,9 +134,7 @@ def _exp(x: Any) -> Any:
         power = tirx.reinterpret(_integer_type(x), shifted) << _integer(_MANTISSA_BITS, x)
         return _let(r, lambda r: _horner([2 * c for c in _EXP], r) * tirx.reinterpret(x.ty.dtype, power))
 
-    # NaN stays NaN: a comparison with it keeps the second operand.
-    exact = _let(tirx.min(_constant(_EXP_HIGH, x), x), of)
-    return tirx.Select(x < _constant(_EXP_LOW, x), _constant(0.0, x), exact)
+    return _let(_clamped(x, _EXP_LOW, _EXP_HIGH), of)
 
 
 def _integer_type(like: Any) -> str:

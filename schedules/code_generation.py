@@ -11,6 +11,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_walk
 
+from .in_place import with_shared_buffers
 from .loop_partition import partition_loops
 
 # LLVM's schedulers take time that grows with the square of the memory accesses in straight-line code, up to
@@ -46,7 +47,16 @@ def generate_code(mod: Any, target: Any, quick: bool = False, **options: Any) ->
     """
     target = _with_llvm_options(str(target), quick)
     with _quick_passes(mod) if quick else nullcontext():
-        return tvm.compile(partition_loops(mod), target=target, **options)
+        return tvm.compile(finished(mod), target=target, **options)
+
+
+def finished(mod: Any) -> Any:
+    """Do to scheduled functions what TVM's primitives do not; ``tvm.compile`` alone does the rest.
+
+    Buffers become one (`in_place`), and loops are cut before their incomplete iteration (`loop_partition`).
+    Functions of the module that want neither stay as they are.
+    """
+    return partition_loops(with_shared_buffers(mod))
 
 
 @lru_cache(maxsize=16)

@@ -46,7 +46,7 @@ def partition_loops(mod: Any) -> Any:
     functions = {name: func for name, func in mod.functions.items() if _is_marked(func)}
     if not functions:
         return mod
-    result = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
+    result = tvm.IRModule(dict(mod.functions), attrs=mod.attrs, global_infos=mod.global_infos)
     result.update(_LOWER(tvm.IRModule(functions)))
     return result
 

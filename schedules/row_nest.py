@@ -11,7 +11,17 @@ from typing import Any
 from tvm import s_tir
 from tvm.tirx import Add, FloorDiv, IntImm, IterVar, Mul, Var
 
-from .analysis import block_names, index_variables, is_reduction, loads_of, output_blocks, static_extents
+from .analysis import (
+    block_names,
+    index_variables,
+    is_read_by_more,
+    is_reduction,
+    loads_of,
+    output_blocks,
+    static_extents,
+    uses_calls,
+)
+from .in_place import in_place_block
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,8 @@ class RowNest:
         The type of the output.
     is_one_reduction : bool
         True where nothing is done but a reduction, and perhaps something with each of its results.
+    in_place : str
+        The block that can be computed where the output will be (see `in_place`); empty where none can.
     """
 
     output: str
@@ -53,6 +65,7 @@ class RowNest:
     dtype: str
     output_dtype: str
     is_one_reduction: bool
+    in_place: str
 
     @property
     def work(self) -> int:
@@ -96,6 +109,8 @@ def find_rows(func: Any) -> RowNest | None:
     if not rows:
         return None
     extents = static_extents(sch, output) or ()
+    inlined = sch.copy()
+    inline_cheap(inlined, output)
     return RowNest(
         output=output,
         rows=rows,
@@ -108,7 +123,18 @@ def find_rows(func: Any) -> RowNest | None:
         is_one_reduction=len(reductions) == 1
         and len(sch.get(sch.get_sblock(reductions[0])).writes) == 1
         and (output in reductions or len(rows) == len(extents)),
+        in_place=in_place_block(inlined, output),
     )
+
+
+def inline_cheap(sch: s_tir.Schedule, output: str) -> None:
+    """Compute element-wise blocks where they are read, but not what is dear and read twice, or once a row."""
+    for name in block_names(sch):
+        if name == output or is_reduction(sch, name):
+            continue
+        dear = uses_calls(sch, name) and len(sch.get_consumers(sch.get_sblock(name))) > 1
+        if not dear and not is_read_by_more(sch, name):
+            sch.compute_inline(sch.get_sblock(name))
 
 
 def _is_plain(sch: s_tir.Schedule, name: str) -> bool:

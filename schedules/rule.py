@@ -12,6 +12,7 @@ from tvm import s_tir
 
 from ..machine.errors import InputError, blamed
 from .algorithms import begin
+from .code_generation import finished
 from .space import Knobs, KnobSpace
 
 # As a MetaSchedule space a rule offers this many of its points: each is a design space of its own there.
@@ -75,9 +76,13 @@ class ScheduleRule:
         return self._rewritten(func, space.check(knobs or {}))
 
     def apply(self, func: Any, target: Any, tunable: bool) -> Any:
-        """Apply the default schedule: dlight's interface. Returns None where the rule does not apply."""
+        """Apply the default schedule: dlight's interface. Returns None where the rule does not apply.
+
+        What dlight schedules is compiled by TVM as it is, so it is finished.
+        """
         del tunable
-        return self.scheduled(func, target)
+        schedule = self.scheduled(func, target)
+        return None if schedule is None else s_tir.Schedule(finished(schedule.mod))
 
     def __call__(self, sch: Any) -> list[Any]:
         """Return points of the space as design spaces: MetaSchedule's interface.

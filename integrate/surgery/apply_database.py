@@ -7,6 +7,7 @@ from typing import Any
 import tvm
 
 from ...machine.target import as_target
+from ...schedules.code_generation import finished
 from ...tuning.records.database import Database
 from ..lowering.application import apply_records
 from ..lowering.choice import Choice
@@ -20,7 +21,8 @@ class ApplyDatabase:
     """Schedule the PrimFuncs of a lowered module: each by its best verified record of a target.
 
     It stands after ``FuseTIR`` in a pipeline, beside the passes of ``relax.transform``. Constants that
-    ``main`` calls a function with may get another layout, once, now. What is scheduled already stays.
+    ``main`` calls a function with may get another layout, once, now. What is scheduled already stays. The
+    module then needs no more than ``tvm.compile``.
 
     Parameters
     ----------
@@ -46,4 +48,4 @@ class ApplyDatabase:
         called = any(prim_func_calls(mod))
         marked = marked_weights(mod) if called else mod
         scheduled, self.choices = apply_records(marked, self.target, self.database, self.defaults)
-        return pack_weights(scheduled) if called else scheduled
+        return finished(pack_weights(scheduled) if called else scheduled)

@@ -36,6 +36,7 @@ from tvm import s_tir
 from tvm.tirx import IterVar
 
 from ...machine.facts import facts
+from ...machine.vector_math import CHAINS
 from ..analysis import block_names, is_reduction, loops_by_kind, output_blocks, static_extents
 from ..contraction import product_operands
 from ..lane_reduction import arrange_parts, reduce_in_lanes
@@ -188,7 +189,8 @@ def schedule_attention(sch: s_tir.Schedule, *, lanes: int, block: int, mr: int, 
     _tile(sch, nest.mixed, None, lanes, mr, nc)
     for name, dimensions in lane_blocks.items():
         arrange_parts(sch, name, dimensions, depth=2)
-    vectorize_last(sch, sch.get_sblock(nest.weight), lanes)
+    together = next(vectors for vectors in (CHAINS, 2, 1) if nest.n % (vectors * lanes) == 0)
+    vectorize_last(sch, sch.get_sblock(nest.weight), together * lanes)
     vectorize_last(sch, sch.get_sblock(nest.output), lanes)
 
 

@@ -48,7 +48,7 @@ from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..streaming import stream_output, streams
 from ..transforms import LEAST_PARALLEL_WORK, vectorize_last
-from .general_space import general_space
+from .general_space import fills_vectors, general_space
 
 # So many rows are spread without the vectors in them: an index is taken apart once a row, not once a vector.
 _ENOUGH_ROWS = 64
@@ -133,11 +133,11 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
         _attempt(sch.parallel, loops[0])
         return
     outer, inner = list(loops[:-1]), loops[-1]
-    if vectors:
+    if vectors or flattened:
         tiles, inner = sch.split(inner, [None, lanes])
         sch.vectorize(inner)
-        if len(loops) - 1 in chooses_along(sch, name):
-            # What is concatenated along a row becomes a loop each, without conditions.
+        if not vectors or len(loops) - 1 in chooses_along(sch, name):
+            # What is concatenated along a row becomes a loop each, without conditions; so does what is left.
             partition(sch, tiles)
             outer = outer if prod(extents[:-1]) > 1 else [tiles]
         elif prod(extents[:-1]) < _ENOUGH_ROWS or flattened or flat_axes(sch, name) == len(loops):
@@ -152,13 +152,13 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
 def _flatten(sch: s_tir.Schedule, name: str, lanes: int) -> bool:
     """Make one axis of those that lie in memory like one, where the last fills no vectors and they do."""
     extents = static_extents(sch, name)
-    if extents is None or lanes == 1 or extents[-1] % lanes == 0:
+    if extents is None or lanes == 1 or extents[-1] % lanes == 0 or not fills_vectors(sch, name, lanes):
         return False
     flat = flat_axes(sch, name)
-    if prod(extents[-flat:]) % lanes:
+    if prod(extents[-flat:]) % lanes and chooses_along(sch, name):
         return False
-    sch.fuse(*sch.get_loops(sch.get_sblock(name))[-flat:])
-    return True
+    # Refused where the loops are another block's as well.
+    return _attempt(sch.fuse, *sch.get_loops(sch.get_sblock(name))[-flat:])
 
 
 def _schedule_padding(sch: s_tir.Schedule, name: str, lanes: int, parallel: int) -> bool:

@@ -9,7 +9,7 @@ import tvm
 from tvm import s_tir
 
 from ...machine.facts import facts
-from ...machine.vector_math import POLYNOMIALS
+from ...machine.vector_math import CHAINS, POLYNOMIALS
 from ..analysis import (
     block_names,
     called,
@@ -23,6 +23,8 @@ from ..space import Constraint, Knob, KnobSpace
 from ..streaming import exceeds_caches
 
 _POLYNOMIALS = {f"tirx.{name}" for name in POLYNOMIALS}
+# What is left over after so many vectors is little.
+_LONG = 8
 # What is read or written at a time where little is computed.
 _MOVED_BITS = 256
 
@@ -30,7 +32,7 @@ _MOVED_BITS = 256
 def general_space(func: Any, target: Any) -> KnobSpace:
     """Return vector widths and threading to choose from; every PrimFunc has this space."""
     widest = facts(target).lanes(_output_dtype(func))
-    widths = tuple(sorted({1, max(1, widest // 2), widest, 2 * widest}))
+    widths = tuple(sorted({1, max(1, widest // 2), widest, 2 * widest, CHAINS * widest}))
     return KnobSpace(
         knobs=(
             Knob("lanes", widths, "elements in a vector; 1 leaves vectors to LLVM"),
@@ -45,10 +47,10 @@ def general_space(func: Any, target: Any) -> KnobSpace:
 def _lanes(func: Any, widest: int) -> int:
     """Choose how many elements to compute at a time.
 
-    Two vectors where exp and its like are called: their polynomials are chains, and two of them overlap (tanh
-    and exp of 512 x 512 in 0.87 of the time). 256 bits where elements are but read and written (relu of
-    3136 x 256 in 0.88, batch norm of 56 x 56 x 256 in 0.78), unless it is rows from here and there. All of it
-    on a Zen 5.
+    Four vectors where exp and its like are called: their polynomials are chains that overlap (sigmoid,
+    silu and the tanh form of gelu of 512 x 768 in 0.78 to 0.83 of the time, on a Zen 3). 256 bits where
+    elements are but read and written (relu of 3136 x 256 in 0.88, batch norm of 56 x 56 x 256 in 0.78, on a
+    Zen 5), unless it is rows from here and there.
     """
     sch, bits = s_tir.Schedule(func), int(tvm.DataType(_output_dtype(func)).bits)
     names = block_names(sch)
@@ -56,17 +58,23 @@ def _lanes(func: Any, widest: int) -> int:
         return widest
     if _POLYNOMIALS & called(func.body):
         # Narrower types are computed in float32: they are several vectors of it already.
-        twice = bits >= 32 and all(_fills(sch, name, 2 * widest) for name in output_blocks(sch))
-        return 2 * widest if twice else widest
+        widths = (together * widest for together in (CHAINS, 2) if bits >= 32)
+        outputs = output_blocks(sch)
+        return next((w for w in widths if all(fills_vectors(sch, name, w) for name in outputs)), widest)
     return max(1, min(widest, _MOVED_BITS // bits))
 
 
-def _fills(sch: s_tir.Schedule, name: str, lanes: int) -> bool:
-    """Tell whether vectors of so many elements fill a block's rows, or all that lies in memory like one."""
+def fills_vectors(sch: s_tir.Schedule, name: str, lanes: int) -> bool:
+    """Tell whether vectors of so many elements fill a block's rows, or what lies in memory like one row.
+
+    Of a long one a part of a vector may be left over.
+    """
     extents = static_extents(sch, name)
     if not extents:
         return False
-    return extents[-1] % lanes == 0 or prod(extents[-flat_axes(sch, name) :]) % lanes == 0
+    flat = flat_axes(sch, name)
+    together = prod(extents[-flat:])
+    return any(n % lanes == 0 for n in (extents[-1], together)) or (flat > 1 and together >= _LONG * lanes)
 
 
 def _output_dtype(func: Any) -> str:

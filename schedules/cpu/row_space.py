@@ -42,7 +42,10 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
     block = 1 if nest.is_one_reduction else block
     parts = _default_parts(nest, widest, machine.cores, can_be_whole)
     vectors = _default_vectors(nest, widest, 1 if parts > 1 else _TILES_A_CORE * machine.cores)
-    if nest.contiguous and block >= _VECTORS and "tirx.exp" in called(func.body):
+    if nest.in_place:
+        # The output is written once more while its lines are in L1.
+        block = min(block, 2)
+    elif nest.contiguous and block >= _VECTORS and "tirx.exp" in called(func.body):
         # So many rows are chains enough, and a polynomial wants the registers: 128 to 512 columns in 0.86 to
         # 0.92 of the time.
         vectors = 1
@@ -81,7 +84,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             "parallel": 1,
             "parts": parts,
             "whole": int(can_be_whole and _is_better_whole(nest, widest, vectors, parts)),
-            "stream": exceeds_caches(func, target),
+            "stream": 0 if nest.in_place else exceeds_caches(func, target),
         },
     )
 

@@ -33,15 +33,14 @@ from tvm import s_tir
 
 from ..analysis import (
     block_names,
-    is_read_by_more,
     loops_by_kind,
     loops_inside,
-    uses_calls,
     writes_in_order,
 )
+from ..in_place import compute_in_place
 from ..lane_reduction import arrange_parts, reduce_as_computed, reduce_in_lanes, vectors_of_parts
 from ..loop_partition import partition
-from ..row_nest import RowNest, find_rows
+from ..row_nest import RowNest, find_rows, inline_cheap
 from ..rule import ScheduleRule
 from ..streaming import stream_output, streams
 from ..transforms import LEAST_PARALLEL_WORK
@@ -87,7 +86,7 @@ def schedule_rows(
     del whole
     nest = find_rows(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
-    _inline_cheap(sch, nest)
+    inline_cheap(sch, nest.output)
     last, rows, reductions = nest.output, nest.rows, nest.reductions
     if parts > 1:
         last = _cut(sch, reductions[0], parts)
@@ -99,6 +98,8 @@ def schedule_rows(
     copy = (
         sch.cache_write(sch.get_sblock(last), 0, "global") if stream and _streams(sch, nest, lanes) else None
     )
+    if nest.in_place and copy is None:
+        compute_in_place(sch, nest.in_place, last)
     wide = 0 if nest.contiguous or lanes == 1 else lanes * vectors
     row = _row_loop(sch, last, rows, wide, block, parallel == 1 and nest.work >= LEAST_PARALLEL_WORK)
     names = block_names(sch)
@@ -134,16 +135,6 @@ def _streams(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> bool:
     along = nest.contiguous and nest.output not in nest.reductions and nest.extents[-1] > lanes > 1
     whole = along and nest.extents[-1] % lanes == 0 and len(nest.rows) < len(nest.extents)
     return whole and streams(nest.output_dtype) and writes_in_order(sch, sch.get_sblock(nest.output))
-
-
-def _inline_cheap(sch: s_tir.Schedule, nest: RowNest) -> None:
-    """Compute element-wise blocks where they are read, but not what is dear and read twice, or once a row."""
-    for name in block_names(sch):
-        if name == nest.output or name in nest.reductions:
-            continue
-        dear = uses_calls(sch, name) and len(sch.get_consumers(sch.get_sblock(name))) > 1
-        if not dear and not is_read_by_more(sch, name):
-            sch.compute_inline(sch.get_sblock(name))
 
 
 def _cut(sch: s_tir.Schedule, name: str, parts: int) -> str:
@@ -212,10 +203,8 @@ def _arrange(
         return None
     steps, vector, extent = None, kept[-1], int(sch.get(kept[-1]).extent)
     if extent > lanes * together:
+        # Vectors of several registers: each operation on all of them before the next, which waits for none.
         steps, vector = sch.split(vector, [None, lanes * together])
-        if together > 1:
-            beside, vector = sch.split(vector, [None, lanes])
-            sch.unroll(beside)
         if extent % lanes:
             partition(sch, steps)
     sch.vectorize(vector)

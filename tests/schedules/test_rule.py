@@ -12,6 +12,8 @@ from tunesmith.machine.process import load_tensor_intrinsics
 from tunesmith.schedules import RULES, rules_for
 from tunesmith.schedules.cpu.general import schedule_general
 from tunesmith.schedules.cpu.register_tile import register_tile
+from tunesmith.schedules.in_place import IN_PLACE_MARK
+from tunesmith.schedules.loop_partition import PARTITION_MARK
 from tunesmith.tuning.measuring.verdict import compare
 from tunesmith.tuning.measuring.verification import expected_output, inputs_for, workload_tolerance
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
@@ -100,6 +102,19 @@ def test_dlight_schedules_every_function_of_a_module(target, run):
             workload_tolerance(workload),
         )
         assert verdict.ok, f"{name}: {verdict.message}"
+
+
+def test_what_dlight_schedules_needs_no_more_than_tvm(target):
+    workload = ts.workload("softmax", m=64, n=333)
+    marks = (PARTITION_MARK, IN_PLACE_MARK)
+    assert all(mark in ts.apply_default(workload.func, target)[0].mod.script() for mark in marks)
+    with target:
+        scheduled = dlight.ApplyDefaultSchedule(*RULES)(tvm.IRModule({"main": workload.func}))
+    assert not any(mark in scheduled.script() for mark in marks)
+    inputs = inputs_for(workload.inputs, 3, workload.output.dtype)
+    given, found = tvm.runtime.tensor(inputs[0]), tvm.runtime.empty(workload.output.shape)
+    tvm.compile(scheduled, target=target)["main"](given, found)
+    assert compare(found.numpy(), expected_output(workload, inputs), workload_tolerance(workload)).ok
 
 
 def test_as_a_meta_schedule_space_a_rule_offers_distinct_points_whose_traces_replay(target):

@@ -186,12 +186,20 @@ def test_large_work_is_spread_and_vectorized_and_tiny_work_is_not_spread(target)
         (topi.add, [(32, 4, 12), (4, 12)], True),
         (topi.add, [(48, 7, 5), (48, 1, 1)], False),
         (topi.add, [(48, 7, 5), (5,)], False),
-        (topi.sigmoid, [(47, 7, 5)], False),
+        (topi.sigmoid, [(47, 7, 5)], True),
+        (topi.sigmoid, [(1, 7, 5)], False),
     ],
 )
 def test_rows_that_fill_no_vectors_are_one_axis_where_memory_is(operator, shape, vectors, target):
     func = as_prim_func(of(operator, *shape))
     assert ("vectorized" in loop_kinds(func, target)) == vectors
+
+
+def test_what_is_left_of_one_axis_is_computed_after_a_loop_without_conditions(target):
+    scheduled = GENERAL.scheduled(as_prim_func(of(topi.sigmoid, (47, 7, 5))), target)
+    assert "T.where" in scheduled.mod.script()
+    text = partition_loops(scheduled.mod).script()
+    assert "T.where" not in text and "if " not in text.split("T.vectorized")[1]
 
 
 def test_what_is_concatenated_along_rows_is_copied_without_conditions(target):
@@ -293,11 +301,14 @@ def test_an_index_is_taken_apart_once_a_row_where_there_are_many(rows, loops, ta
         ("relu", {"m": 64, "n": 64}, 8),
         ("relu", {"m": 64, "n": 64, "dtype": "float64"}, 4),
         ("batch_norm", {"n": 1, "h": 8, "w": 8, "c": 64, "layout": "NHWC"}, 8),
-        ("silu", {"m": 64, "n": 64}, 32),
+        ("silu", {"m": 64, "n": 64}, 64),
+        ("silu", {"m": 64, "n": 96}, 64),
+        ("silu", {"m": 3, "n": 32}, 32),
         ("silu", {"m": 64, "n": 64, "dtype": "float16"}, 32),
-        # 64 rows of 3 lie in memory like 192, 61 rows of 3 fill no vectors.
-        ("tanh", {"m": 64, "n": 3}, 32),
+        # 64 rows of 3 lie in memory like 192; 61 rows of 3 fill no vectors, of 211 rows little is left over.
+        ("tanh", {"m": 64, "n": 3}, 64),
         ("tanh", {"m": 61, "n": 3}, 16),
+        ("tanh", {"m": 211, "n": 3}, 64),
         ("gather", {"v": 64, "d": 64, "m": 8}, 16),
         ("matmul", {"m": 64, "n": 64, "k": 64}, 16),
     ],
