@@ -140,9 +140,13 @@ def inner_loop(assembly: str) -> InnerLoop | None:
     InnerLoop or None
         None where no loop multiplies and adds in one instruction.
     """
-    found = [_summary(label, body) for label, body in _innermost(assembly.splitlines())]
-    summing = (each for each in found if each.multiply_adds)
-    return max(summing, key=lambda e: e.multiply_adds / e.instructions, default=None)
+    return max(summing_loops(assembly), key=lambda e: e.multiply_adds / e.instructions, default=None)
+
+
+def summing_loops(assembly: str) -> list[InnerLoop]:
+    """Find the innermost loops that multiply and add in one instruction, in the order of the assembly."""
+    found = (_summary(label, body) for label, body in _innermost(assembly.splitlines()))
+    return [each for each in found if each.multiply_adds]
 
 
 def _summary(label: str, body: Sequence[_Instruction]) -> InnerLoop:

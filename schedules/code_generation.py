@@ -59,6 +59,11 @@ def finished(mod: Any) -> Any:
     return partition_loops(with_shared_buffers(mod))
 
 
+def is_finished(mod: Any) -> bool:
+    """Tell whether nothing of this is left to do."""
+    return finished(mod) is mod
+
+
 @lru_cache(maxsize=16)
 def _with_llvm_options(target: str, quick: bool) -> Any:
     config = json.loads(target)

@@ -46,7 +46,7 @@ def _dot_products() -> Any:
     def described(a: T.handle, b: T.handle, c: T.handle) -> None:
         A = T.match_buffer(a, (PRODUCTS,), "uint8", offset_factor=1)
         B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
-        C = T.match_buffer(c, (LANES,), "int32", offset_factor=1, scope="local")
+        C = T.match_buffer(c, (LANES,), "int32", offset_factor=1)
         with T.sblock("root"):
             T.reads(C[0:LANES], A[0:PRODUCTS], B[0:LANES, 0:PRODUCTS])
             T.writes(C[0:LANES])
@@ -63,7 +63,7 @@ def _vpdpbusd() -> Any:
     def performed(a: T.handle, b: T.handle, c: T.handle) -> None:
         A = T.match_buffer(a, (PRODUCTS,), "uint8", offset_factor=1)
         B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
-        C = T.match_buffer(c, (LANES,), "int32", offset_factor=1, scope="local")
+        C = T.match_buffer(c, (LANES,), "int32", offset_factor=1)
         with T.sblock("root"):
             T.reads(C[0:LANES], A[0:PRODUCTS], B[0:LANES, 0:PRODUCTS])
             T.writes(C[0:LANES])

@@ -43,7 +43,7 @@ PRIMITIVES: dict[str, str] = {
     "read_at": "Copy what a loop's iteration reads into a buffer close by.",
     "write_at": "Collect what a loop's iteration writes in a buffer close by.",
     "rolling_buffer": "Keep of a buffer only the part that the next iterations still read.",
-    "set_scope": 'Say where a buffer lives: "global" is memory, "local" registers or the stack.',
+    "set_scope": 'Say where a buffer lives: "global" is memory, the stack for small ones, "local" the heap.',
     "storage_align": "Pad a dimension of a buffer, so that its rows start at other addresses.",
     # Layouts and shapes.
     "transform_layout": "Store a buffer in another order of its elements, and change every access to it.",

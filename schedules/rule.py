@@ -12,7 +12,7 @@ from tvm import s_tir
 
 from ..machine.errors import InputError, blamed
 from .algorithms import begin
-from .code_generation import finished
+from .code_generation import finished, is_finished
 from .space import Knobs, KnobSpace
 
 # As a MetaSchedule space a rule offers this many of its points: each is a design space of its own there.
@@ -88,7 +88,8 @@ class ScheduleRule:
         """Return points of the space as design spaces: MetaSchedule's interface.
 
         A value sampled inside the schedule would be frozen wherever Python computes with it, so each
-        point is offered as a trace of its own: the default first, then points drawn with a fixed seed.
+        point is offered as a trace of its own: the default first, then points drawn with a fixed seed. Those
+        that TVM does not finish (see `finished`) come after the others.
 
         Raises
         ------
@@ -104,9 +105,12 @@ class ScheduleRule:
         # MetaSchedule replays a trace on the function as it is.
         points = [p for p in space.points if self._algorithm(p) is None]
         others = [p for p in points if p != space.default]
-        drawn = np.random.default_rng(0).permutation(len(others))[: META_SCHEDULE_POINTS - 1]
+        drawn = np.random.default_rng(0).permutation(len(others))[: 2 * META_SCHEDULE_POINTS]
         first = [p for p in points if p == space.default]
-        return [self._rewritten(func, point) for point in (*first, *(others[i] for i in drawn))]
+        designs = [self._rewritten(func, point) for point in (*first, *(others[i] for i in drawn))]
+        # It compiles by TVM alone, so what wants to be finished comes last.
+        designs.sort(key=lambda design: not is_finished(design.mod))
+        return designs[:META_SCHEDULE_POINTS]
 
     def _algorithm(self, knobs: Knobs) -> str | None:
         return None if self.algorithm is None else self.algorithm(knobs)

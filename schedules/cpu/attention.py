@@ -236,10 +236,9 @@ def _tile(sch: s_tir.Schedule, name: str, after: str | None, lanes: int, mr: int
     sch.unroll(vectors)
     sch.vectorize(lane)
     if after is None:
-        tail = sch.cache_write(block, 0, "local")
+        tail = sch.cache_write(block, 0, "global")
     else:
         tail = sch.get_sblock(after)
-    sch.set_scope(block, 0, "local")
     # Unlike other tiles' (`finish_tile`), its rows stay a loop: without one, LLVM runs out of registers here.
     sch.reverse_compute_at(tail, tile)
     vectorize_last(sch, tail, lanes)

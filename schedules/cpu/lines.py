@@ -63,7 +63,6 @@ def schedule_lines(sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int)
     sch.reorder(*outer, blocks, line, tile, *window, vector, lane)
     sch.reverse_compute_at(tail, line)
     sch.compute_at(wide, blocks)
-    sch.set_scope(sums, 0, "local")
     for loop in (*sch.get_loops(wide)[-2:], sch.get_loops(tail)[-1]):
         partition(sch, loop)
     for loop in (vector, *(window if prod(extents[-taps:]) <= UNROLLED_TAPS else ())):

@@ -17,6 +17,9 @@ After, with a tile of ``mr`` rows by ``nr`` columns held in registers over the w
 A panel is read once a tile in one stream, and every load of data serves ``nr / lanes`` multiply-adds. The sum
 is not blocked: a panel streams from L2, which feeds the two or more vectors that a step needs.
 
+The tile has the scope "global": below 1 KiB TVM puts it on the stack, and LLVM into registers. What is
+"local" comes from the heap: LLVM keeps a tile's last values, to write them back, while it computes others.
+
 References
 ----------
 Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008 (panels, register tile).
@@ -31,6 +34,7 @@ from tvm import s_tir
 
 from ..contraction import Contraction, find_contraction
 from ..dot_product import gather_products, interleave, use_dot_products
+from ..loop_partition import partition
 from ..transforms import (
     PACKING_MARK,
     finish_tile,
@@ -66,6 +70,7 @@ def register_tile(
     block_columns: int,
     split_columns: int,
     pack: int,
+    pad: int = 0,
     products: int = 1,
 ) -> None:
     """Rewrite a contraction in place.
@@ -86,6 +91,9 @@ def register_tile(
         ``PACK_NOTHING``: the weight is read where it lies; ``PACK_IN_BLOCK``: each block of columns packs its
         own panels, hot in cache (the threads then share the columns); ``PACK_FIRST``: all panels are packed
         before the loops, which costs nothing where the weight is constant.
+    pad : int
+        0: rows that are left after whole tiles are computed in a smaller one, where `can_cut` holds; 1: they
+        are padded with zeros in a copy of the data.
     products : int
         Products that one instruction sums in each lane: 1, or as many as `dot_product` has.
     """
@@ -93,14 +101,14 @@ def register_tile(
     assert nest is not None, "the rule's space says that there is one"
     tail = _inline_around(sch, nest)
     _stage_data(sch, nest, lanes, products)
-    padded = _pad(sch, nest, mr, nr, products)
+    cut = pad == 0 and products == 1 and can_cut(nest, mr, block_rows, split_columns, pack)
+    padded = _pad(sch, nest, 1 if cut else mr, nr, products)
     block = sch.get_sblock(nest.block)
     panels = None if pack == PACK_NOTHING else _pack_weight(sch, nest, nr, pack, products)
     if tail is None:
-        tail = sch.get_consumers(block)[0] if padded else sch.cache_write(block, 0, "local")
+        tail = sch.get_consumers(block)[0] if padded else sch.cache_write(block, 0, "global")
     elif padded:
         sch.compute_inline(sch.get_consumers(block)[0])
-    sch.set_scope(block, 0, "local")
     if nest.output_column != nest.output_rank - 1:
         sch.transform_layout(block, ("write", 0), last_order(nest.output_rank, nest.output_column))
 
@@ -127,9 +135,23 @@ def register_tile(
     if nest.rest:
         arrange = parallel_copy if nest.sums >= LEAST_PARALLEL_SUMS else vectorize_last
         arrange(sch, sch.get_sblock(nest.rest[-1]), lanes)
+    if cut:
+        partition(sch, row_tile)
+        if block_rows < nest.tiles_in_line(mr):
+            partition(sch, row_block)
     start = sch.decompose_reduction(block, sums)
     if products > 1:
         use_dot_products(sch, start, block)
+
+
+def can_cut(nest: Contraction, mr: int, block_rows: int, split_columns: int, pack: int) -> bool:
+    """Tell whether rows that are left after whole tiles can be cut off, by the knobs of `register_tile`.
+
+    A loop over blocks of rows that is one with others cannot be cut before its last iteration.
+    """
+    one_block = block_rows >= nest.tiles_in_line(mr)
+    by_itself = split_columns == 1 and pack == PACK_IN_BLOCK and len(nest.rows) == 1
+    return nest.plain and nest.row_extent % mr != 0 and (one_block or by_itself)
 
 
 def _tile_loops(
@@ -186,7 +208,7 @@ def _inline_around(sch: s_tir.Schedule, nest: Contraction) -> Any | None:
 
 
 def _pad(sch: s_tir.Schedule, nest: Contraction, mr: int, nr: int, products: int) -> bool:
-    """Round the axes up to whole tiles, in zero-filled copies of the operands: no tile has a condition."""
+    """Round axes up to whole tiles, in zero-filled copies of the operands: no tile then has a condition."""
     pad_rows = nest.plain and nest.row_extent % mr != 0
     pad_columns = nest.columns % nr != 0
     pad_sums = nest.channels % products != 0

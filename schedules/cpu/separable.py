@@ -52,14 +52,12 @@ def schedule_separable(sch: s_tir.Schedule, *, axis: int, lines: int) -> None:
     before, after = names[: names.index(DOWN)], names[names.index(ALONG) + 1 :]
     inline_blocks(sch, [*before, *after[:-1]])
     down, along = sch.get_sblock(DOWN), sch.get_sblock(ALONG)
-    tail = sch.get_sblock(after[-1]) if after else sch.cache_write(along, 0, "local")
-    sch.set_scope(along, 0, "local")
+    tail = sch.get_sblock(after[-1]) if after else sch.cache_write(along, 0, "global")
     work = prod(static_extents(sch, DOWN) or ())
     *outer, line, pixel, tap = sch.get_loops(along)
     block, line = sch.split(line, [None, lines])
     sch.reverse_compute_at(tail, pixel)
     sch.compute_at(down, line)
-    sch.set_scope(down, 0, "local")
     column, *taps = sch.get_loops(down)[len(outer) + 2 :]
     for loop in (line, column):
         partition(sch, loop)

@@ -15,7 +15,7 @@ import tvm
 from ...machine.facts import Facts, facts
 from ..contraction import Contraction
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from .register_tile import LEAST_PARALLEL_SUMS, PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
+from .register_tile import LEAST_PARALLEL_SUMS, PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING, can_cut
 
 # A step of the sum needs one register for the broadcast of a data value.
 _BROADCAST_REGISTERS = 1
@@ -40,6 +40,9 @@ _SHARERS_OF_L3 = 16
 
 # Larger blocks are worth this much more work on the thread that has most.
 _UNEVEN = 1.06
+
+# What says whether rows can be cut off.
+_CUT = ("mr", "block_rows", "split_columns", "pack")
 
 _ROW_CANDIDATES = (*range(1, 15), 16)
 _VECTOR_CANDIDATES = (1, 2, 3, 4, 6, 8)
@@ -165,8 +168,8 @@ def tile_choice(nest: Contraction, target: Any, products: int = 1) -> TileChoice
 
 
 def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
-    """Return every tile and blocking worth trying around a default."""
-    nest, lanes = choice.nest, default["lanes"]
+    """Return every tile and blocking worth trying around a default; what is left of the rows is cut off."""
+    nest, lanes, default = choice.nest, default["lanes"], {**default, "pad": 0}
     widest = ceil(nest.columns / lanes) * lanes
     rows = tuple(r for r in _ROW_CANDIDATES if r <= nest.row_extent)
     columns = tuple(v * lanes for v in _VECTOR_CANDIDATES if v * lanes <= widest)
@@ -185,6 +188,9 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
             "pack",
             (PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST),
             "weight: 0 as it lies, 1 packed by block, 2 first",
+        ),
+        Knob(
+            "pad", (0, 1), "1: rows left after whole tiles are padded; 0: they are cut off where they can be"
         ),
     )
     return KnobSpace(knobs, _constraints(choice, widest), default)
@@ -222,6 +228,10 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
         Constraint(
             f"pack=0 needs nr to divide the columns ({nest.columns}) and columns that are contiguous",
             lambda k: k["pack"] != PACK_NOTHING or (choice.products == 1 and reads_unpacked(nest, k["nr"])),
+        ),
+        Constraint(
+            "pad=1 where rows could be cut off: mr leaves some, in one block of rows or with pack=1",
+            lambda k: k["pad"] == 0 or (choice.products == 1 and can_cut(nest, *(k[each] for each in _CUT))),
         ),
     )
 

@@ -164,8 +164,7 @@ def schedule_window(
     assert nest is not None, "the rule's space says that there is one"
     inline_blocks(sch, [*nest.prologue, *nest.epilogue[:-1]])
     block = sch.get_sblock(nest.block)
-    tail = sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else sch.cache_write(block, 0, "local")
-    sch.set_scope(block, 0, "local")
+    tail = sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else sch.cache_write(block, 0, "global")
     loops = list(sch.get_loops(block))
     *outer, line, pixel, channel = loops[: len(nest.extents)]
     taps = loops[len(nest.extents) :]

@@ -4,9 +4,10 @@ import re
 
 import pytest
 import tunesmith as ts
-import tvm
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
+from tunesmith.schedules.assembly import summing_loops
+from tunesmith.schedules.code_generation import finished, generate_code
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-linux-gnu"
 
@@ -23,7 +24,7 @@ CPUS = {
 }
 
 WORKLOADS = {
-    "matmul": ts.workload("matmul", m=256, n=256, k=256),
+    "matmul": ts.workload("matmul", m=240, n=256, k=256),
     "conv2d": ts.workload("conv2d", n=1, h=28, w=28, ci=64, co=64, kh=3, kw=3, padding=1),
 }
 
@@ -48,7 +49,7 @@ def test_the_inner_loop_is_multiply_adds_on_registers(name, mcpu):
     rule = ts.schedule_rules()[name]
     schedule = rule.scheduled(WORKLOADS[name].func, target)
     knobs = rule.space(WORKLOADS[name].func, target).default
-    assembly = tvm.compile(schedule.mod, target=target).mod.inspect_source("asm")
+    assembly = generate_code(schedule.mod, target).mod.inspect_source("asm")
     loop = inner_loop(assembly, multiply_add)
     count = sum(bool(re.search(multiply_add, line)) for line in loop)
     tile = knobs["mr"] * knobs["nr"] // knobs["lanes"]
@@ -70,6 +71,39 @@ def test_the_default_tile_follows_the_vectors_and_registers(mcpu, lanes, registe
         vectors = knobs["nr"] // knobs["lanes"]
         assert knobs["lanes"] == lanes
         assert registers / 2 < (knobs["mr"] + 1) * vectors + 1 <= registers
+
+
+@pytest.mark.parametrize(("mcpu", "rows", "mr"), [("x86-64-v4", 61, 8), ("haswell", 65, 6)])
+def test_rows_that_are_left_are_cut_off_and_both_tiles_stay_in_registers(mcpu, rows, mr):
+    target, rule = CPUS[mcpu][0], ts.schedule_rules()["matmul"]
+    func = ts.workload("matmul", m=rows, n=256, k=256).func
+    default = rule.space(func, target).default
+    assert (default["mr"], default["pad"]) == (mr, 0)
+    schedule = rule.scheduled(func, target)
+    # No copy of the data, and no condition when all is done.
+    assert "A_pad" not in schedule.mod.script() and "T.where" not in finished(schedule.mod).script()
+    loops = summing_loops(generate_code(schedule.mod, target).mod.inspect_source("asm"))
+    vectors = default["nr"] // default["lanes"]
+    assert {loop.accumulators for loop in loops} == {mr * vectors, rows % mr * vectors}
+    assert [loop.spills for loop in loops] == [0] * len(loops)
+
+
+@pytest.mark.parametrize(
+    ("rows", "knobs", "copied"),
+    [
+        (37, {}, False),
+        (37, {"pad": 1}, True),
+        # Blocks of rows that are one loop with those of columns cannot be cut.
+        (37, {"block_rows": 2, "split_columns": 0, "pack": 2}, True),
+        (37, {"block_rows": 2}, False),
+        (36, {}, False),
+    ],
+)
+def test_rows_are_padded_where_they_are_not_cut_off(rows, knobs, copied, target, assert_right):
+    workload, rule = ts.workload("matmul", m=rows, n=70, k=33), ts.schedule_rules()["matmul"]
+    schedule = rule.scheduled(workload.func, target, {"mr": 4, **knobs})
+    assert ("A_pad" in schedule.mod.script()) == copied
+    assert_right(workload, schedule)
 
 
 @pytest.mark.parametrize("m, mr", [(50, 10), (49, 7), (64, 8), (197, 8), (13, 13)])
