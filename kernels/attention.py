@@ -97,13 +97,14 @@ def reference(Q: np.ndarray, K: np.ndarray, V: np.ndarray, heads: int, causal: i
     return rounded(weights @ v / weights.sum(axis=2, keepdims=True), str(Q.dtype))
 
 
-def flops(heads: int, m: int, n: int, d: int, **_: int) -> int:
+def flops(heads: int, m: int, n: int, d: int, causal: int, **_: int) -> int:
     """Count two products' multiplications and additions; five operations a score; one an output.
 
     A score is scaled, compared, lessened by the maximum, exponentiated and summed. What a causal mask hides
-    is counted as if it were computed.
+    need not be computed.
     """
-    return heads * m * (4 * n * d + 5 * n + d)
+    scores = m * (n - m) + m * (m + 1) // 2 if causal else m * n
+    return heads * (scores * (4 * d + 5) + m * d)
 
 
 def _numpy(Q: np.ndarray, K: np.ndarray, V: np.ndarray, heads: int, causal: int, **_: int) -> Any:

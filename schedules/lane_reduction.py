@@ -17,10 +17,13 @@ _AT_ONCE = 4
 _LATENCY = 4
 
 
-def reduce_in_lanes(sch: s_tir.Schedule, name: str, lanes: int, vectors: int) -> dict[str, int]:
+def reduce_in_lanes(
+    sch: s_tir.Schedule, name: str, lanes: int, vectors: int, width: int | None = None
+) -> dict[str, int]:
     """Reduce interleaved parts of a row first, in vectors; then these in a few steps, down to the result.
 
-    Returns the blocks of partial results, each with how many of its dimensions count parts.
+    ``width``: how many parts; by default what is fastest. Returns the blocks of partial results, each with
+    how many of its dimensions count parts.
     """
     block = sch.get_sblock(name)
     if len(sch.get(block).writes) > 1:
@@ -30,7 +33,7 @@ def reduce_in_lanes(sch: s_tir.Schedule, name: str, lanes: int, vectors: int) ->
     along = sch.fuse(*reduced) if len(reduced) > 1 else reduced[0]
     rank = len(sch.get(block).writes[0].source.shape)
     found: dict[str, int] = {}
-    for step in _steps(best_width(int(sch.get(along).extent), lanes, vectors)):
+    for step in _steps(width or best_width(int(sch.get(along).extent), lanes, vectors)):
         _, part = sch.split(along, [None, step])
         block = sch.rfactor(part, rank)
         (along,) = loops_by_kind(sch, block, 0)[1]
@@ -38,10 +41,11 @@ def reduce_in_lanes(sch: s_tir.Schedule, name: str, lanes: int, vectors: int) ->
     return found
 
 
-def arrange_parts(sch: s_tir.Schedule, name: str, dimensions: int, depth: int) -> None:
+def arrange_parts(sch: s_tir.Schedule, name: str, dimensions: int, depth: int) -> Any:
     """Order the loops of partial results inside ``depth`` others: rows, what is left of the sum, the parts.
 
-    ``dimensions``: as many of its first loops count parts, which become one vector.
+    ``dimensions``: as many of its first loops count parts, which become one vector. Returns the loop over
+    what is left of the sum, or None.
     """
     block = sch.get_sblock(name)
     kept, reduced = loops_by_kind(sch, block, depth)
@@ -52,6 +56,7 @@ def arrange_parts(sch: s_tir.Schedule, name: str, dimensions: int, depth: int) -
         partition(sch, reduced[0])
     if reduced:
         sch.decompose_reduction(block, reduced[0])
+    return reduced[0] if reduced else None
 
 
 def vectors_of_parts(

@@ -12,6 +12,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm_ffi import structural_walk
 
+from .loop_bounds import BOUNDING_MARK, shorten_loops
+
 PARTITION_MARK = "pragma_loop_partition_hint"
 """TVM's annotation of a loop to be cut."""
 
@@ -26,6 +28,7 @@ _LOWER = tvm.ir.transform.Sequential(
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.StmtSimplify(),
         s_tir.transform.LowerOpaqueBlock(),
+        shorten_loops,
         s_tir.transform.LoopPartition(),
         # Conditions that are now plainly true would keep vectors from being made.
         s_tir.transform.StmtSimplify(),
@@ -52,7 +55,7 @@ def partition_loops(mod: Any) -> Any:
 
 
 def _is_marked(func: Any) -> bool:
-    marked: list[bool] = []
+    found: set[str] = set()
     if isinstance(func, tirx.PrimFunc):
-        structural_walk(func.body, (tirx.For, lambda loop: marked.append(PARTITION_MARK in loop.annotations)))
-    return any(marked)
+        structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
+    return bool(found & {PARTITION_MARK, BOUNDING_MARK})

@@ -18,6 +18,7 @@ After::
             for tiles of mr queries, nr columns of V:  acc[mr, nr] over all keys
             O = acc / sum
 
+With a causal mask, a block of queries goes no further than to its last query's last key (`loop_bounds`).
 Of the m x n scores a block of rows exists at a time, in L2. The sum over all keys is known before the second
 product, so nothing is scaled again as an online softmax must: on a CPU a row of scores is small beside L2.
 
@@ -28,24 +29,28 @@ Dao et al., "FlashAttention", 2022 (which keeps scores in shared memory, where w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from tvm import s_tir
-from tvm.tirx import IterVar
+from tvm.tirx import LE, Add, FloatImm, IntImm, IterVar, Select
 
 from ...machine.facts import facts
 from ...machine.vector_math import CHAINS
 from ..analysis import block_names, is_reduction, loops_by_kind, output_blocks, static_extents
 from ..contraction import product_operands
 from ..lane_reduction import arrange_parts, reduce_in_lanes
+from ..loop_bounds import bound_loops
 from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from ..transforms import panel_order, relayout_read, transpose_last, vectorize_last
 from .register_tile import LEAST_PARALLEL_SUMS
 
+# A score below is that of a masked key: beside any other its weight is 0.
+_HIDDEN = -1e20
 _ROWS = (1, 2, 4, 6, 8, 12)
 _BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128)
 # Rows are separate streams: with more than an L1 cache has ways, rows a power of two apart evict each other.
@@ -53,6 +58,8 @@ _TILE_ROWS = 8
 # Scores and weights of a block of queries keep to this part of L1 where at least a tile of queries does. On 2
 # threads of a Zen 5, 12 heads, 256 keys of 64: 196 GFLOP/s with 8 queries, 188 with 32, 185 with 128.
 _SHARE_OF_L1 = 2
+# All queries of a block compute what its last one sees: with so many blocks it is a sixteenth too much.
+_CAUSAL_BLOCKS = 8
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,8 @@ class Attention:
         The type that is summed in.
     packed_dtype : str
         The type of the keys.
+    ahead : int or None
+        With a causal mask, query i sees the keys up to i + ahead; None without.
     """
 
     product: str
@@ -88,6 +97,7 @@ class Attention:
     columns: int
     dtype: str
     packed_dtype: str
+    ahead: int | None
 
 
 @lru_cache(maxsize=16)  # each rule asks, and then its rewriting
@@ -146,7 +156,24 @@ def find_attention(func: Any) -> Attention | None:
         columns=columns,
         dtype=str(block.writes[0].source.dtype),
         packed_dtype=str(operands[1].source.dtype),
+        ahead=_keys_ahead(sch.get(sch.get_sblock(score))),
     )
+
+
+def _keys_ahead(score: Any) -> int | None:
+    """Return how many keys after its own position a query sees, None where the score is not masked so."""
+    value = getattr(score.body, "value", None)
+    if not isinstance(value, Select) or not isinstance(value.condition, LE) or len(score.iter_vars) != 3:
+        return None
+    (_, query, key), seen, hidden = (v.var for v in score.iter_vars), value.condition, value.false_value
+    last, ahead = (seen.b.a, seen.b.b) if isinstance(seen.b, Add) else (seen.b, 0)
+    masked = (
+        isinstance(hidden, FloatImm)
+        and float(hidden) <= _HIDDEN
+        and isinstance(ahead, (int, IntImm))
+        and int(ahead) >= 0
+    )
+    return int(ahead) if masked and seen.a.same_as(key) and last.same_as(query) else None
 
 
 def schedule_attention(sch: s_tir.Schedule, *, lanes: int, block: int, mr: int, nr: int, nc: int) -> None:
@@ -171,9 +198,11 @@ def schedule_attention(sch: s_tir.Schedule, *, lanes: int, block: int, mr: int, 
     assert nest is not None, "the rule's space says that there is one"
     _inline_rounding(sch, nest)
     panels = _panels(sch, nest, nr)
-    lane_blocks: dict[str, int] = {}
-    for name in (nest.row_max, nest.row_sum):
-        lane_blocks |= reduce_in_lanes(sch, name, lanes, 4)
+    together = next(vectors for vectors in (CHAINS, 2, 1) if nest.n % (vectors * lanes) == 0)
+    causal = nest.ahead is not None and nest.n > together * lanes
+    # What goes over the keys in the same steps can end at the same key.
+    width = together * lanes if causal else None
+    sums = [reduce_in_lanes(sch, name, lanes, CHAINS, width) for name in (nest.row_max, nest.row_sum)]
     head, block_loop = _blocks_of_queries(sch, nest, block)
     names = block_names(sch)
     moved = [name for name in names[: names.index(nest.output)] if name != panels]
@@ -185,13 +214,19 @@ def schedule_attention(sch: s_tir.Schedule, *, lanes: int, block: int, mr: int, 
         transpose_last(sch, sch.get_sblock(panels), lanes, nest.dtype)
     else:
         vectorize_last(sch, sch.get_sblock(panels), lanes)
-    _tile(sch, nest.product, nest.score, lanes, mr, nr)
-    _tile(sch, nest.mixed, None, lanes, mr, nc)
-    for name, dimensions in lane_blocks.items():
-        arrange_parts(sch, name, dimensions, depth=2)
-    together = next(vectors for vectors in (CHAINS, 2, 1) if nest.n % (vectors * lanes) == 0)
+    panel, _ = _tile(sch, nest.product, nest.score, lanes, mr, nr)
+    _, key = _tile(sch, nest.mixed, None, lanes, mr, nc)
+    steps = [_arrange(sch, parts) for parts in sums]
     vectorize_last(sch, sch.get_sblock(nest.weight), together * lanes)
+    if causal:
+        *_, vectors, _ = sch.get_loops(sch.get_sblock(nest.weight))
+        bound_loops(sch, block_loop, block, nest.ahead, [panel, key, vectors, *steps], nest.n)
     vectorize_last(sch, sch.get_sblock(nest.output), lanes)
+
+
+def _arrange(sch: s_tir.Schedule, parts: Mapping[str, int]) -> Any:
+    """Order the loops of a row's partial results; return the loop over vectors of the row itself."""
+    return [arrange_parts(sch, name, dimensions, depth=2) for name, dimensions in parts.items()][-1]
 
 
 def _inline_rounding(sch: s_tir.Schedule, nest: Attention) -> None:
@@ -220,8 +255,11 @@ def _blocks_of_queries(sch: s_tir.Schedule, nest: Attention, block: int) -> tupl
     return head, blocks
 
 
-def _tile(sch: s_tir.Schedule, name: str, after: str | None, lanes: int, mr: int, nr: int) -> None:
-    """Sum tiles of a product in registers, and compute what reads it on each tile."""
+def _tile(sch: s_tir.Schedule, name: str, after: str | None, lanes: int, mr: int, nr: int) -> tuple[Any, Any]:
+    """Sum tiles of a product in registers, and compute what reads it on each tile.
+
+    Returns the loops over tiles of columns and over what is summed.
+    """
     block = sch.get_sblock(name)
     kept, (along,) = loops_by_kind(sch, block, 2)
     row, column = kept[-2:] if len(kept) > 1 else (None, kept[-1])
@@ -243,6 +281,7 @@ def _tile(sch: s_tir.Schedule, name: str, after: str | None, lanes: int, mr: int
     sch.reverse_compute_at(tail, tile)
     vectorize_last(sch, tail, lanes)
     sch.decompose_reduction(block, along)
+    return columns, along
 
 
 def attention_space(func: Any, target: Any) -> KnobSpace | None:
@@ -264,6 +303,8 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
     rows = [r for r in _ROWS if r <= nest.m]
     item = machine.vector_bits // 8 // machine.lanes(nest.dtype)
     most = max(1, machine.l1_bytes // _SHARE_OF_L1 // (2 * nest.n * item))
+    if nest.ahead is not None:
+        most = min(most, nest.m // _CAUSAL_BLOCKS)
     blocks = sorted({*(b for b in _BLOCKS if b <= nest.m), min(nest.m, _BLOCKS[0])})
     least = min(nest.m, _TILE_ROWS)
     block = max((b for b in blocks if least < b <= most and nest.m % b == 0), default=least)

@@ -4,9 +4,12 @@ from math import prod
 
 import pytest
 import tunesmith as ts
+from tunesmith.kernels.operator import as_prim_func
 from tunesmith.schedules import rules_for
+from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.cpu.attention import ATTENTION, find_attention
-from tvm import s_tir
+from tunesmith.schedules.loop_bounds import BOUNDING_MARK
+from tvm import s_tir, te, tirx
 from tvm_ffi import structural_walk
 
 SHAPES = {
@@ -14,6 +17,8 @@ SHAPES = {
     "ragged_queries": {"heads": 2, "m": 37, "n": 48, "d": 16},
     "causal": {"heads": 2, "m": 24, "n": 40, "d": 16, "causal": 1},
     "grouped": {"heads": 6, "m": 16, "n": 32, "d": 8, "kv_heads": 2},
+    "causal_from_the_first": {"heads": 2, "m": 75, "n": 96, "d": 16, "causal": 1},
+    "causal_square": {"heads": 1, "m": 128, "n": 128, "d": 8, "causal": 1},
     "narrow": {"heads": 1, "m": 5, "n": 36, "d": 12},
     "parallel": {"heads": 4, "m": 64, "n": 128, "d": 64},
 }
@@ -58,6 +63,56 @@ def test_its_blocks_are_found_by_what_they_compute():
 )
 def test_others_are_left_alone(workload, target):
     assert ATTENTION.space(workload.func, target) is None
+
+
+def masked(condition, hidden=-1e30):
+    """Attention of 64 queries and 96 keys, the scores of which are hidden where a condition does not hold."""
+    Q, K, V = (
+        te.placeholder((2, extent, 16), name=name) for name, extent in (("Q", 64), ("K", 96), ("V", 96))
+    )
+    c, *axes = (te.reduce_axis((0, extent)) for extent in (16, 96, 96, 96))
+    t, u, j = axes
+    product = te.compute((2, 64, 96), lambda h, i, k: te.sum(Q[h, i, c] * K[h, k, c], axis=c), name="product")
+    score = te.compute(
+        (2, 64, 96),
+        lambda h, i, k: tirx.Select(condition(i, k), product[h, i, k], tirx.const(hidden, "float32")),
+        name="score",
+    )
+    top = te.compute((2, 64), lambda h, i: te.max(score[h, i, t], axis=t), name="top")
+    weight = te.compute((2, 64, 96), lambda h, i, k: te.exp(score[h, i, k] - top[h, i]), name="weight")
+    total = te.compute((2, 64), lambda h, i: te.sum(weight[h, i, u], axis=u), name="total")
+    mixed = te.compute(
+        (2, 64, 16), lambda h, i, e: te.sum(weight[h, i, j] * V[h, j, e], axis=j), name="mixed"
+    )
+    return as_prim_func([Q, K, V, te.compute((2, 64, 16), lambda h, i, e: mixed[h, i, e] / total[h, i])])
+
+
+@pytest.mark.parametrize(
+    ("condition", "hidden", "ahead"),
+    [
+        (lambda i, k: k <= i + 32, -1e30, 32),
+        (lambda i, k: k <= i, -1e30, 0),
+        # The first queries see nothing: the mean of all values, as the definition has it.
+        (lambda i, k: k <= i - 3, -1e30, None),
+        # A hidden key that still counts a little, a mask the other way round, and one of something else.
+        (lambda i, k: k <= i + 32, -5.0, None),
+        (lambda i, k: k >= i, -1e30, None),
+        (lambda i, k: i <= k + 32, -1e30, None),
+    ],
+)
+def test_what_a_causal_mask_hides_is_not_computed(condition, hidden, ahead, target, assert_same_outputs):
+    func = masked(condition, hidden)
+    assert find_attention(func).ahead == ahead
+    assert ahead is None or ATTENTION.space(func, target).default["block"] == 64 // 8
+    schedule = ATTENTION.scheduled(func, target, {"block": 8})
+    assert (BOUNDING_MARK in schedule.mod.script()) == (ahead is not None)
+    assert_same_outputs(func, schedule)
+    lowered = finished(schedule.mod)
+    lengths = []
+    structural_walk(lowered["main"].body, [(tirx.For, lambda loop: lengths.append(loop.extent))])
+    varying = [length for length in lengths if not isinstance(length, tirx.IntImm)]
+    # Panels, keys, vectors of weights, and those of their maximum and sum.
+    assert len(varying) == (5 if ahead is not None else 0)
 
 
 def test_no_matrix_of_scores_is_kept(target):

@@ -1,0 +1,80 @@
+"""Loops that end earlier in the first iterations of an outer loop: what a causal mask hides is not computed.
+
+Of n keys a block of queries sees those up to its last query. TVM's primitives know only loops of constant
+length. So a schedule marks the loop over blocks and the loops over keys in it, and these are cut short when
+the blocks have become plain loops (`loop_partition`), in which lengths may depend on outer variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import lcm
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm_ffi import structural_map
+
+BOUNDING_MARK = "tunesmith.bounds"
+"""Annotation of an outer loop: elements that each iteration sees more than that before, how many more the
+first sees, and the multiple to which their number is rounded up."""
+
+BOUNDED_MARK = "tunesmith.bounded"
+"""Annotation of a loop in it: the elements of an iteration."""
+
+
+def bound_loops(
+    sch: s_tir.Schedule, outer: Any, rows: int, ahead: int, loops: Sequence[Any], count: int
+) -> None:
+    """Mark loops that need only the elements below ``(iteration + 1) * rows + ahead``.
+
+    Parameters
+    ----------
+    sch : Schedule
+        The schedule.
+    outer : LoopRV
+        The loop whose iterations are counted.
+    rows, ahead : int
+        Elements that an iteration sees more than that before, and how many more the first one.
+    loops : sequence of LoopRV
+        Loops inside, each over all elements. They end at the same one, a multiple of what each takes in an
+        iteration.
+    count : int
+        How many elements there are.
+    """
+    taken = [count // int(sch.get(loop).extent) for loop in loops]
+    sch.annotate(outer, BOUNDING_MARK, [rows, ahead, lcm(*taken)])
+    for loop, elements in zip(loops, taken, strict=True):
+        sch.annotate(loop, BOUNDED_MARK, elements)
+
+
+@tirx.transform.prim_func_pass(opt_level=0)
+def shorten_loops(func: Any, _mod: Any, _context: Any) -> Any:
+    """Cut the marked loops of a function of plain loops short."""
+    return func.with_body(structural_map(func.body, [(tirx.For, _bounding)]))
+
+
+def _bounding(outer: Any) -> Any:
+    """Return a loop with the marked ones in it cut short, or as it is where it has no mark."""
+    if BOUNDING_MARK not in outer.annotations:
+        return outer
+    rows, ahead, unit = (int(number) for number in outer.annotations[BOUNDING_MARK])
+    seen = tirx.floordiv((outer.loop_var + 1) * rows + (ahead + unit - 1), unit) * unit
+
+    def shortened(loop: Any) -> Any:
+        if BOUNDED_MARK not in loop.annotations:
+            return loop
+        elements = int(loop.annotations[BOUNDED_MARK])
+        return tirx.For(
+            loop.loop_var,
+            loop.min,
+            tirx.min(loop.extent, tirx.floordiv(seen, elements)),
+            loop.kind,
+            loop.body,
+        )
+
+    body = structural_map(outer.body, [(tirx.For, shortened)])
+    return tirx.For(outer.loop_var, outer.min, outer.extent, outer.kind, body, annotations=_others(outer))
+
+
+def _others(loop: Any) -> dict[str, Any]:
+    return {key: value for key, value in loop.annotations.items() if key != BOUNDING_MARK}
