@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvm import s_tir, te, tirx
-from tvm.ir import TensorLoad
+from tvm.ir import Range, TensorLoad
+from tvm.tirx import IterVar
 from tvm_ffi import structural_map
 
 
@@ -25,13 +26,14 @@ def with_stages(func: Any, block: str, operands: Sequence[Any], tensors: Sequenc
         A placeholder for each operand, then the stage that computes the block's output.
     """
     outer = nests(func)
-    output = next(b.writes[0].source for b in map(_held, outer) if b is not None and b.name_hint == block)
+    held = [b for b in map(held_block, outer) if b is not None]
+    output = next(b.writes[0].source for b in held if b.name_hint == block)
     form = te.create_prim_func(list(tensors), index_dtype_override="int64")
     given = dict(zip(form.params, (*operands, output), strict=True))
     inner = structural_map(form.body, (tirx.Var, lambda v: given.get(v, v))).block
     body: list[Any] = []
     for nest in outer:
-        held = _held(nest)
+        held = held_block(nest)
         body.extend(_statements(inner.body) if held is not None and held.name_hint == block else [nest])
     return with_nests(func, body, list(inner.alloc_buffers))
 
@@ -58,11 +60,41 @@ def with_nests(func: Any, body: Sequence[Any], buffers: Sequence[Any] = ()) -> A
     return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
 
 
+def with_longer_axis(nest: Any, axis: Any, length: int, body: Any) -> Any:
+    """Return a loop nest whose block has another body, and more iterations along one of its axes.
+
+    Parameters
+    ----------
+    nest : For
+        Loops around one block.
+    axis : IterVar
+        The block's axis; one loop is over it.
+    length : int
+        Iterations from now on.
+    body : Stmt
+        What the block does.
+    """
+    loops: list[Any] = []
+    while isinstance(nest, tirx.For):
+        loops.append(nest)
+        nest = nest.body
+    block, extent = nest.block, tirx.IntImm(axis.dom.extent.ty.dtype, length)
+    longer = IterVar(Range.from_min_extent(axis.dom.min, extent), axis.var, axis.iter_type)
+    axes = [longer if v.same_as(axis) else v for v in block.iter_vars]
+    changed = s_tir.SBlock(axes, block.reads, block.writes, block.name_hint, body, block.init)
+    result: Any = s_tir.SBlockRealize(nest.iter_values, nest.predicate, changed)
+    along = nest.iter_values[list(block.iter_vars).index(axis)]
+    for loop in reversed(loops):
+        iterations = extent if loop.loop_var.same_as(along) else loop.extent
+        result = tirx.For(loop.loop_var, loop.min, iterations, loop.kind, result)
+    return result
+
+
 def _statements(body: Any) -> list[Any]:
     return list(body) if isinstance(body, tirx.SeqStmt) else [body]
 
 
-def _held(nest: Any) -> Any | None:
+def held_block(nest: Any) -> Any | None:
     """Return the block in a loop nest."""
     while isinstance(nest, tirx.For):
         nest = nest.body

@@ -15,12 +15,12 @@ from math import ceil
 from typing import Any
 
 from tvm import s_tir, tirx
-from tvm.ir import Range, TensorLoad
+from tvm.ir import TensorLoad
 from tvm.tirx import IterVar
 
 from ..machine.errors import InputError
 from .analysis import block_names, is_reduction
-from .restatement import nests, with_nests
+from .restatement import held_block, nests, with_longer_axis, with_nests
 
 
 def restate(func: Any, width: int) -> Any:
@@ -54,24 +54,12 @@ def can_restate(func: Any) -> bool:
 
 def _lengthened(nest: Any, width: int) -> Any | None:
     """Return a loop nest with a longer reduction, or None where it has none that can be."""
-    loops: list[Any] = []
-    while isinstance(nest, tirx.For):
-        loops.append(nest)
-        nest = nest.body
-    block, body = nest.block, _guarded(nest.block)
+    block = held_block(nest)
+    body = _guarded(block)
     axis = next((v for v in block.iter_vars if v.iter_type == IterVar.CommReduce), None)
     if body is None or axis is None or int(axis.dom.extent) % width == 0:
         return None
-    length = tirx.IntImm(axis.dom.extent.ty.dtype, ceil(int(axis.dom.extent) / width) * width)
-    longer = IterVar(Range.from_min_extent(axis.dom.min, length), axis.var, axis.iter_type)
-    axes = [longer if v.same_as(axis) else v for v in block.iter_vars]
-    whole = s_tir.SBlock(axes, block.reads, block.writes, block.name_hint, body, block.init)
-    result: Any = s_tir.SBlockRealize(nest.iter_values, nest.predicate, whole)
-    along = nest.iter_values[list(block.iter_vars).index(axis)]
-    for loop in reversed(loops):
-        extent = length if loop.loop_var.same_as(along) else loop.extent
-        result = tirx.For(loop.loop_var, loop.min, extent, loop.kind, result)
-    return result
+    return with_longer_axis(nest, axis, ceil(int(axis.dom.extent) / width) * width, body)
 
 
 def _guarded(block: Any) -> Any | None:

@@ -4,11 +4,18 @@ from math import prod
 
 import pytest
 import tunesmith as ts
+import tvm_ffi
 from tunesmith.kernels.operator import as_prim_func
+from tunesmith.machine.errors import InputError
+from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
+from tunesmith.schedules.algorithms import has_algorithm
+from tunesmith.schedules.attention_form import restate
+from tunesmith.schedules.attention_nest import find_attention
 from tunesmith.schedules.code_generation import finished
-from tunesmith.schedules.cpu.attention import ATTENTION, find_attention
+from tunesmith.schedules.cpu.attention import ATTENTION
 from tunesmith.schedules.loop_bounds import BOUNDING_MARK
+from tunesmith.tuning.records.compilation import replay_trace, trace_text
 from tvm import s_tir, te, tirx
 from tvm_ffi import structural_walk
 
@@ -20,6 +27,10 @@ SHAPES = {
     "causal_from_the_first": {"heads": 2, "m": 75, "n": 96, "d": 16, "causal": 1},
     "causal_square": {"heads": 1, "m": 128, "n": 128, "d": 8, "causal": 1},
     "narrow": {"heads": 1, "m": 5, "n": 36, "d": 12},
+    "odd_keys": {"heads": 2, "m": 19, "n": 197, "d": 16},
+    "odd_keys_causal": {"heads": 2, "m": 37, "n": 41, "d": 16, "causal": 1},
+    "odd_keys_grouped": {"heads": 6, "m": 7, "n": 77, "d": 32, "kv_heads": 2},
+    "fewer_keys_than_a_vector": {"heads": 2, "m": 4, "n": 3, "d": 8},
     "parallel": {"heads": 4, "m": 64, "n": 128, "d": 64},
 }
 
@@ -37,9 +48,10 @@ def test_every_kind_of_point_is_right(name, target, assert_right):
         assert_right(workload, ATTENTION.scheduled(workload.func, target, knobs))
 
 
+@pytest.mark.parametrize("name", ["ragged_queries", "odd_keys"])
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
-def test_other_types(dtype, target, assert_right):
-    workload = of(SHAPES["ragged_queries"], dtype)
+def test_other_types(name, dtype, target, assert_right):
+    workload = of(SHAPES[name], dtype)
     assert_right(workload, ATTENTION.scheduled(workload.func, target))
 
 
@@ -54,7 +66,7 @@ def test_its_blocks_are_found_by_what_they_compute():
 @pytest.mark.parametrize(
     "workload",
     [
-        of({"heads": 2, "m": 16, "n": 17, "d": 16}),  # keys that fill no vectors
+        of({"heads": 2, "m": 16, "n": 32, "d": 13}),  # columns that fill no vectors
         of({"heads": 2, "m": 1, "n": 64, "d": 16}),  # one query is no matrix product
         ts.workload("softmax", m=8, n=16),
         ts.workload("batch_matmul", b=2, m=8, n=8, k=8),
@@ -65,26 +77,28 @@ def test_others_are_left_alone(workload, target):
     assert ATTENTION.space(workload.func, target) is None
 
 
-def masked(condition, hidden=-1e30):
-    """Attention of 64 queries and 96 keys, the scores of which are hidden where a condition does not hold."""
-    Q, K, V = (
-        te.placeholder((2, extent, 16), name=name) for name, extent in (("Q", 64), ("K", 96), ("V", 96))
-    )
-    c, *axes = (te.reduce_axis((0, extent)) for extent in (16, 96, 96, 96))
-    t, u, j = axes
-    product = te.compute((2, 64, 96), lambda h, i, k: te.sum(Q[h, i, c] * K[h, k, c], axis=c), name="product")
+def masked(condition, hidden=-1e30, keys=96, also=None):
+    """Attention of 64 queries, the scores of which are hidden where a condition does not hold."""
+    lengths = {"Q": 64, "K": keys, "V": keys}
+    Q, K, V = (te.placeholder((2, length, 16), name=name) for name, length in lengths.items())
+    c, t, u, j = (te.reduce_axis((0, extent)) for extent in (16, keys, keys, keys))
+    scores = (2, 64, keys)
+    product = te.compute(scores, lambda h, i, k: te.sum(Q[h, i, c] * K[h, k, c], axis=c), name="product")
+    more = (lambda i, k: 0.0) if also is None else (lambda i, k: also[i, k])
     score = te.compute(
-        (2, 64, 96),
-        lambda h, i, k: tirx.Select(condition(i, k), product[h, i, k], tirx.const(hidden, "float32")),
+        scores,
+        lambda h, i, k: tirx.Select(
+            condition(i, k), product[h, i, k] + more(i, k), tirx.const(hidden, "float32")
+        ),
         name="score",
     )
     top = te.compute((2, 64), lambda h, i: te.max(score[h, i, t], axis=t), name="top")
-    weight = te.compute((2, 64, 96), lambda h, i, k: te.exp(score[h, i, k] - top[h, i]), name="weight")
+    weight = te.compute(scores, lambda h, i, k: te.exp(score[h, i, k] - top[h, i]), name="weight")
     total = te.compute((2, 64), lambda h, i: te.sum(weight[h, i, u], axis=u), name="total")
-    mixed = te.compute(
-        (2, 64, 16), lambda h, i, e: te.sum(weight[h, i, j] * V[h, j, e], axis=j), name="mixed"
-    )
-    return as_prim_func([Q, K, V, te.compute((2, 64, 16), lambda h, i, e: mixed[h, i, e] / total[h, i])])
+    columns = (2, 64, 16)
+    mixed = te.compute(columns, lambda h, i, e: te.sum(weight[h, i, j] * V[h, j, e], axis=j), name="mixed")
+    result = te.compute(columns, lambda h, i, e: mixed[h, i, e] / total[h, i])
+    return as_prim_func([Q, K, V, *([] if also is None else [also]), result])
 
 
 @pytest.mark.parametrize(
@@ -113,6 +127,49 @@ def test_what_a_causal_mask_hides_is_not_computed(condition, hidden, ahead, targ
     varying = [length for length in lengths if not isinstance(length, tirx.IntImm)]
     # Panels, keys, vectors of weights, and those of their maximum and sum.
     assert len(varying) == (5 if ahead is not None else 0)
+
+
+@pytest.mark.parametrize(
+    ("keys", "mcpu", "pad"),
+    [
+        (197, "haswell", 16),  # 208: a tile of two vectors
+        (197, "x86-64-v4", 16),  # 208, where two vectors would be 224
+        (200, "x86-64-v4", 16),  # half a vector is not whole either
+        (37, "haswell", 8),
+        (384, "x86-64-v4", 0),
+    ],
+)
+def test_keys_are_padded_to_vectors_and_no_more_than_a_little(keys, mcpu, pad):
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    default = ATTENTION.space(of({"heads": 2, "m": 32, "n": keys, "d": 64}).func, target).default
+    assert default["pad"] == pad
+    assert default["lanes"] == (16 if mcpu == "x86-64-v4" else 8)
+
+
+def test_padded_keys_are_a_form_that_a_trace_names(target):
+    func = of(SHAPES["odd_keys"]).func
+    schedule = ATTENTION.scheduled(func, target)
+    assert has_algorithm(trace_text(schedule))
+    assert tvm_ffi.structural_equal(replay_trace(trace_text(schedule), func).mod, schedule.mod)
+    # Keys that a causal mask hides anyway are not hidden twice.
+    assert restate(func, 16).script().count("T.Select") == 1
+    assert restate(of(SHAPES["odd_keys_causal"]).func, 16).script().count("T.Select") == 1
+    for other, width in (
+        (func, 197),
+        (of(SHAPES["whole"]).func, 16),
+        (ts.workload("relu", m=4, n=4).func, 16),
+    ):
+        with pytest.raises(InputError, match="no attention over keys that are no multiple"):
+            restate(other, width)
+
+
+@pytest.mark.parametrize("condition", [lambda i, k: k >= 0, lambda i, k: k <= i + 33], ids=["all", "causal"])
+def test_scores_that_read_a_mask_read_none_of_padded_keys(condition, target, assert_same_outputs):
+    func = masked(condition, keys=97, also=te.placeholder((64, 97), name="bias"))
+    assert ATTENTION.space(func, target).default["pad"] > 0
+    schedule = ATTENTION.scheduled(func, target)
+    assert "T.min(v_k, T.int64(96))" in schedule.mod.script()
+    assert_same_outputs(func, schedule)
 
 
 def test_no_matrix_of_scores_is_kept(target):

@@ -1,0 +1,137 @@
+"""Attention in an unscheduled PrimFunc: its blocks by what they compute, and what a causal mask leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tvm import s_tir
+from tvm.tirx import LE, Add, FloatImm, IntImm, IterVar, Select
+
+from .analysis import block_names, is_reduction, output_blocks, static_extents
+from .contraction import product_operands
+
+PADDED_KEYS = "attention_padded_keys"
+"""The block that lengthens the keys, in the form of `attention_form`."""
+
+HIDDEN = -1e30
+"""A score that is hidden: beside any other its weight is 0, and it can be subtracted from itself."""
+
+# What is less is hidden as well.
+_HIDDEN = -1e20
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The blocks of scaled dot-product attention, by what they compute.
+
+    Parameters
+    ----------
+    product, score, row_max, weight, row_sum, mixed, output : str
+        Blocks of these quantities, as in `kernels.attention`.
+    inverse : str or None
+        The block of a row's factor, where there is one.
+    heads, m, n, d, columns : int
+        Heads, queries, keys, and the extents of a key and of a value.
+    dtype : str
+        The type that is summed in.
+    packed_dtype : str
+        The type of the keys.
+    ahead : int or None
+        With a causal mask, query i sees the keys up to i + ahead; None without.
+    """
+
+    product: str
+    score: str
+    row_max: str
+    weight: str
+    row_sum: str
+    inverse: str | None
+    mixed: str
+    output: str
+    heads: int
+    m: int
+    n: int
+    d: int
+    columns: int
+    dtype: str
+    packed_dtype: str
+    ahead: int | None
+
+
+@lru_cache(maxsize=16)  # each rule asks, and then its rewriting
+def find_attention(func: Any) -> Attention | None:
+    """Find attention in an unscheduled PrimFunc: two products, between them a softmax that divides last."""
+    sch = s_tir.Schedule(func)
+    names = block_names(sch)
+    if not names or len(set(names)) != len(names) or len(output_blocks(sch)) != 1:
+        return None
+    if any(static_extents(sch, name) is None for name in names):
+        return None
+    reductions = [n for n in names if is_reduction(sch, n)]
+    products = [n for n in reductions if product_operands(sch.get(sch.get_sblock(n))) is not None]
+    if len(reductions) != 4 or len(products) != 2:
+        return None
+
+    def readers(name: str) -> list[str]:
+        return [str(sch.get(r).name_hint) for r in sch.get_consumers(sch.get_sblock(name))]
+
+    def only(found: list[str]) -> str:
+        return found[0] if len(found) == 1 else ""
+
+    first = products[0]
+    score = only(readers(first))
+    row_max = only([r for r in readers(score) if r in reductions]) if score else ""
+    weight = only(readers(row_max)) if row_max else ""
+    row_sum = only([r for r in readers(weight) if r not in products and r in reductions]) if weight else ""
+    mixed = only([r for r in readers(weight) if r in products]) if weight else ""
+    if not row_sum or not mixed or mixed == first:
+        return None
+    (output,) = output_blocks(sch)
+    inverse = only(readers(row_sum))
+    known = {first, score, row_max, weight, row_sum, mixed, output, inverse, *readers(mixed)}
+    known |= {PADDED_KEYS} & set(names)
+    shapes = static_extents(sch, first), static_extents(sch, mixed)
+    if known != set(names) or shapes[0] is None or shapes[1] is None or len(shapes[0]) != 4 != len(shapes[1]):
+        return None
+    (heads, m, n, d), columns = shapes[0], shapes[1][2]
+    block = sch.get(sch.get_sblock(first))
+    kinds = [v.iter_type == IterVar.CommReduce for v in block.iter_vars]
+    operands = product_operands(block)
+    if kinds != [False, False, False, True] or operands is None:
+        return None
+    return Attention(
+        product=first,
+        score=score,
+        row_max=row_max,
+        weight=weight,
+        row_sum=row_sum,
+        inverse=inverse if inverse != output else None,
+        mixed=mixed,
+        output=output,
+        heads=heads,
+        m=m,
+        n=n,
+        d=d,
+        columns=columns,
+        dtype=str(block.writes[0].source.dtype),
+        packed_dtype=str(operands[1].source.dtype),
+        ahead=_keys_ahead(sch.get(sch.get_sblock(score))),
+    )
+
+
+def _keys_ahead(score: Any) -> int | None:
+    """Return how many keys after its own position a query sees, None where the score is not masked so."""
+    value = getattr(score.body, "value", None)
+    if not isinstance(value, Select) or not isinstance(value.condition, LE) or len(score.iter_vars) != 3:
+        return None
+    (_, query, key), seen, hidden = (v.var for v in score.iter_vars), value.condition, value.false_value
+    last, ahead = (seen.b.a, seen.b.b) if isinstance(seen.b, Add) else (seen.b, 0)
+    masked = (
+        isinstance(hidden, FloatImm)
+        and float(hidden) <= _HIDDEN
+        and isinstance(ahead, (int, IntImm))
+        and int(ahead) >= 0
+    )
+    return int(ahead) if masked and seen.a.same_as(key) and last.same_as(query) else None

@@ -1,0 +1,88 @@
+"""The knobs of attention, their candidates, constraints and default."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+from ...machine.facts import facts
+from ..attention_form import can_restate
+from ..attention_nest import find_attention
+from ..space import Constraint, Knob, KnobSpace
+
+_ROWS = (1, 2, 4, 6, 8, 12)
+_BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128)
+# Rows are separate streams: with more than an L1 cache has ways, rows a power of two apart evict each other.
+_TILE_ROWS = 8
+# Scores and weights of a block of queries keep to this part of L1 where at least a tile of queries does. On 2
+# threads of a Zen 5, 12 heads, 256 keys of 64: 196 GFLOP/s with 8 queries, 188 with 32, 185 with 128.
+_SHARE_OF_L1 = 2
+# All queries of a block compute what its last one sees: with so many blocks it is a sixteenth too much.
+_CAUSAL_BLOCKS = 8
+# Keys are padded to whole tiles of two vectors where that adds no more than this part of them, else of one.
+_LITTLE = 12
+
+
+def attention_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the blocks and tiles to choose from, or None where it is no attention, or an odd one.
+
+    Columns must fill vectors, and keys where they cannot be padded; one query is no matrix product.
+    """
+    nest = find_attention(func)
+    if nest is None:
+        return None
+    machine = facts(target)
+    widest = _powers(machine.lanes(nest.dtype))
+    lanes, pad = next((w for w in widest if nest.columns % w == 0), 1), 0
+    if nest.n % lanes and can_restate(func):
+        pad = next(w for w in (2 * lanes, lanes) if w == lanes or -nest.n % w * _LITTLE <= nest.n)
+    elif nest.n % lanes:
+        lanes = next(w for w in widest if nest.n % w == nest.columns % w == 0)
+    if lanes < 4 or nest.m < 2:
+        return None
+    keys = ceil(nest.n / pad) * pad if pad else nest.n
+    widths = {
+        extent: [v * lanes for v in (1, 2, 3, 4) if extent % (v * lanes) == 0]
+        for extent in (keys, nest.columns)
+    }
+    rows = [r for r in _ROWS if r <= nest.m]
+    item = machine.vector_bits // 8 // machine.lanes(nest.dtype)
+    most = max(1, machine.l1_bytes // _SHARE_OF_L1 // (2 * keys * item))
+    if nest.ahead is not None:
+        most = min(most, nest.m // _CAUSAL_BLOCKS)
+    blocks = sorted({*(b for b in _BLOCKS if b <= nest.m), min(nest.m, _BLOCKS[0])})
+    least = min(nest.m, _TILE_ROWS)
+    block = max((b for b in blocks if least < b <= most and nest.m % b == 0), default=least)
+    nr, nc = (max(w for w in widths[extent] if w <= 2 * lanes) for extent in (keys, nest.columns))
+    registers = machine.vector_registers
+
+    def fits(width: int, height: int) -> bool:
+        return (height + 1) * (width // lanes) < registers
+
+    mr = max(r for r in rows if r <= _TILE_ROWS and block % r == 0 and fits(max(nr, nc), r))
+    return KnobSpace(
+        knobs=(
+            Knob("lanes", (lanes,), "elements in a vector"),
+            Knob("block", tuple(sorted({*blocks, block})), "queries whose scores exist at a time"),
+            Knob("mr", tuple(rows), "queries of a register tile"),
+            Knob("nr", tuple(widths[keys]), "keys of a register tile"),
+            Knob("nc", tuple(widths[nest.columns]), "columns of a register tile of the second product"),
+            Knob("pad", (pad,), "keys are padded to a multiple of so many; 0: they are as they are"),
+        ),
+        constraints=(
+            Constraint("mr divides block", lambda k: k["block"] % k["mr"] == 0),
+            Constraint(
+                f"nr divides the keys ({keys}) and nc the columns ({nest.columns}), in whole vectors",
+                lambda k: keys % k["nr"] == nest.columns % k["nc"] == k["nr"] % lanes == k["nc"] % lanes == 0,
+            ),
+            Constraint(
+                f"tiles, a row of a panel and a broadcast fit {registers} registers",
+                lambda k: fits(k["nr"], k["mr"]) and fits(k["nc"], k["mr"]),
+            ),
+        ),
+        default={"lanes": lanes, "block": block, "mr": mr, "nr": nr, "nc": nc, "pad": pad},
+    )
+
+
+def _powers(most: int) -> tuple[int, ...]:
+    return tuple(1 << p for p in range(most.bit_length() - 1, -1, -1))
