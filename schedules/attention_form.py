@@ -31,7 +31,7 @@ def can_restate(func: Any) -> bool:
     if nest is None:
         return False
     product = _blocks(func)[nest.product]
-    key, indices = product.iter_vars[2].var, product_operands(product)[1].indices
+    key, indices = product.iter_vars[2].var, _keys(product).indices
     return len(indices) == 3 and bool(indices[1].same_as(key))
 
 
@@ -55,7 +55,7 @@ def restate(func: Any, width: int) -> Any:
     if nest is None or not can_restate(func) or nest.n % width == 0:
         raise InputError(f"the function is no attention over keys that are no multiple of {width}")
     length, blocks = ceil(nest.n / width) * width, _blocks(func)
-    keys = product_operands(blocks[nest.product])[1].source
+    keys = _keys(blocks[nest.product]).source
     new = {keys: _longer(keys, 1, length, PADDED_KEYS)}
     for name in (nest.product, nest.score, nest.weight):
         buffer = blocks[name].writes[0].source
@@ -70,6 +70,13 @@ def restate(func: Any, width: int) -> Any:
 def _blocks(func: Any) -> dict[str, Any]:
     held = [held_block(nest) for nest in nests(func)]
     return {str(block.name_hint): block for block in held if block is not None}
+
+
+def _keys(product: Any) -> Any:
+    """Return what the first product reads of the keys."""
+    operands = product_operands(product)
+    assert operands is not None, "attention is found by its products"
+    return operands[1]
 
 
 def _longer(buffer: Any, dimension: int, length: int, name: str | None = None) -> Any:

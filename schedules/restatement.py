@@ -26,8 +26,8 @@ def with_stages(func: Any, block: str, operands: Sequence[Any], tensors: Sequenc
         A placeholder for each operand, then the stage that computes the block's output.
     """
     outer = nests(func)
-    held = [b for b in map(held_block, outer) if b is not None]
-    output = next(b.writes[0].source for b in held if b.name_hint == block)
+    blocks = [b for b in map(held_block, outer) if b is not None]
+    output = next(b.writes[0].source for b in blocks if b.name_hint == block)
     form = te.create_prim_func(list(tensors), index_dtype_override="int64")
     given = dict(zip(form.params, (*operands, output), strict=True))
     inner = structural_map(form.body, (tirx.Var, lambda v: given.get(v, v))).block
@@ -94,8 +94,8 @@ def _statements(body: Any) -> list[Any]:
     return list(body) if isinstance(body, tirx.SeqStmt) else [body]
 
 
-def held_block(nest: Any) -> Any | None:
-    """Return the block in a loop nest."""
+def held_block(nest: Any) -> Any:
+    """Return the block in a loop nest; None where there is none."""
     while isinstance(nest, tirx.For):
         nest = nest.body
     return nest.block if isinstance(nest, s_tir.SBlockRealize) else None
