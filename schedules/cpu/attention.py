@@ -18,6 +18,7 @@ After::
             for tiles of mr queries, nr columns of V:  acc[mr, nr] over all keys
             O = acc / sum
 
+One query makes no matrix product: each key is read where it lies, and summed in parts as a row is.
 With a causal mask, a block of queries goes no further than to its last query's last key (`loop_bounds`).
 Of the m x n scores a block of rows exists at a time, in L2. The sum over all keys is known before the second
 product, so nothing is scaled again as an online softmax must: on a CPU a row of scores is small beside L2.
@@ -63,7 +64,8 @@ def schedule_attention(
     mr : int
         Queries of a register tile.
     nr : int
-        Keys of a register tile of the first product: a panel.
+        Keys of a register tile of the first product: a panel; 0: keys are read where they lie, and each makes
+        a dot product.
     nc : int
         Columns of a register tile of the second product.
     pad : int
@@ -73,9 +75,10 @@ def schedule_attention(
     nest = find_attention(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
     _inline_rounding(sch, nest)
-    panels = _panels(sch, nest, nr)
+    panels = _panels(sch, nest, nr) if nr else ""
+    dots = {} if nr else reduce_in_lanes(sch, nest.product, lanes, 1)
     together = next(vectors for vectors in (CHAINS, 2, 1) if nest.n % (vectors * lanes) == 0)
-    ahead = nest.ahead if nest.n > together * lanes else None
+    ahead = nest.ahead if nr and nest.n > together * lanes else None
     # What goes over the keys in the same steps can end at the same key.
     width = None if ahead is None else together * lanes
     sums = [reduce_in_lanes(sch, name, lanes, CHAINS, width) for name in (nest.row_max, nest.row_sum)]
@@ -84,17 +87,19 @@ def schedule_attention(
     moved = [name for name in names[: names.index(nest.output)] if name not in (panels, PADDED_KEYS)]
     for name in reversed(moved):
         sch.compute_at(sch.get_sblock(name), block_loop)
-    sch.compute_at(sch.get_sblock(panels), head)
+    if panels:
+        sch.compute_at(sch.get_sblock(panels), head)
     if PADDED_KEYS in names:
         copy = sch.get_sblock(PADDED_KEYS)
         sch.compute_at(copy, head)
         vectorize_last(sch, copy, lanes)
-    transposed = nest.packed_dtype == nest.dtype and nest.d % lanes == 0 and nr % lanes == 0
-    if transposed:
-        transpose_last(sch, sch.get_sblock(panels), lanes, nest.dtype)
+    panel = None
+    if nr:
+        _write_panels(sch, nest, panels, lanes, nr)
+        panel, _ = _tile(sch, nest.product, nest.score, lanes, mr, nr)
     else:
-        vectorize_last(sch, sch.get_sblock(panels), lanes)
-    panel, _ = _tile(sch, nest.product, nest.score, lanes, mr, nr)
+        _arrange(sch, dots)
+        vectorize_last(sch, sch.get_sblock(nest.score), lanes)
     _, key = _tile(sch, nest.mixed, None, lanes, mr, nc)
     steps = [_arrange(sch, parts) for parts in sums]
     vectorize_last(sch, sch.get_sblock(nest.weight), together * lanes)
@@ -102,6 +107,14 @@ def schedule_attention(
         *_, vectors, _ = sch.get_loops(sch.get_sblock(nest.weight))
         bound_loops(sch, block_loop, block, ahead, [panel, key, vectors, *steps], nest.n)
     vectorize_last(sch, sch.get_sblock(nest.output), lanes)
+
+
+def _write_panels(sch: s_tir.Schedule, nest: Attention, panels: str, lanes: int, nr: int) -> None:
+    """Transpose the keys in registers, where types and widths let them be."""
+    if nest.packed_dtype == nest.dtype and nest.d % lanes == 0 and nr % lanes == 0:
+        transpose_last(sch, sch.get_sblock(panels), lanes, nest.dtype)
+    else:
+        vectorize_last(sch, sch.get_sblock(panels), lanes)
 
 
 def _arrange(sch: s_tir.Schedule, parts: Mapping[str, int]) -> Any:

@@ -14,6 +14,8 @@ _ROWS = (1, 2, 4, 6, 8, 12)
 _BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128)
 # Rows are separate streams: with more than an L1 cache has ways, rows a power of two apart evict each other.
 _TILE_ROWS = 8
+# Vectors of a tile. With one query it is as wide as can be: rows of values are then read in long parts.
+_VECTORS, _VECTORS_OF_ONE = (1, 2, 3, 4), (1, 2, 3, 4, 6, 8)
 # Scores and weights of a block of queries keep to this part of L1 where at least a tile of queries does. On 2
 # threads of a Zen 5, 12 heads, 256 keys of 64: 196 GFLOP/s with 8 queries, 188 with 32, 185 with 128.
 _SHARE_OF_L1 = 2
@@ -26,7 +28,8 @@ _LITTLE = 12
 def attention_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the blocks and tiles to choose from, or None where it is no attention, or an odd one.
 
-    Columns must fill vectors, and keys where they cannot be padded; one query is no matrix product.
+    Columns must fill vectors, and keys where they cannot be padded. One query makes no matrix product: the
+    keys are read where they lie.
     """
     nest = find_attention(func)
     if nest is None:
@@ -38,13 +41,14 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
         pad = next(w for w in (2 * lanes, lanes) if w == lanes or -nest.n % w * _LITTLE <= nest.n)
     elif nest.n % lanes:
         lanes = next(w for w in widest if nest.n % w == nest.columns % w == 0)
-    if lanes < 4 or nest.m < 2:
+    if lanes < 4:
         return None
     keys = ceil(nest.n / pad) * pad if pad else nest.n
-    widths = {
-        extent: [v * lanes for v in (1, 2, 3, 4) if extent % (v * lanes) == 0]
+    panels, columns = (
+        [v * lanes for v in (_VECTORS if nest.m > 1 else _VECTORS_OF_ONE) if extent % (v * lanes) == 0]
         for extent in (keys, nest.columns)
-    }
+    )
+    panels = panels if nest.m > 1 else [0]
     rows = [r for r in _ROWS if r <= nest.m]
     item = machine.vector_bits // 8 // machine.lanes(nest.dtype)
     most = max(1, machine.l1_bytes // _SHARE_OF_L1 // (2 * keys * item))
@@ -53,11 +57,12 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
     blocks = sorted({*(b for b in _BLOCKS if b <= nest.m), min(nest.m, _BLOCKS[0])})
     least = min(nest.m, _TILE_ROWS)
     block = max((b for b in blocks if least < b <= most and nest.m % b == 0), default=least)
-    nr, nc = (max(w for w in widths[extent] if w <= 2 * lanes) for extent in (keys, nest.columns))
+    nr, nc = (max(w for w in widths if w <= 2 * lanes or nest.m == 1) for widths in (panels, columns))
     registers = machine.vector_registers
 
     def fits(width: int, height: int) -> bool:
-        return (height + 1) * (width // lanes) < registers
+        # One row's vectors are multiplied from memory.
+        return (height + (height > 1)) * (width // lanes) < registers
 
     mr = max(r for r in rows if r <= _TILE_ROWS and block % r == 0 and fits(max(nr, nc), r))
     return KnobSpace(
@@ -65,15 +70,17 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("lanes", (lanes,), "elements in a vector"),
             Knob("block", tuple(sorted({*blocks, block})), "queries whose scores exist at a time"),
             Knob("mr", tuple(rows), "queries of a register tile"),
-            Knob("nr", tuple(widths[keys]), "keys of a register tile"),
-            Knob("nc", tuple(widths[nest.columns]), "columns of a register tile of the second product"),
+            Knob("nr", tuple(panels), "keys of a register tile; 0: each is a dot product"),
+            Knob("nc", tuple(columns), "columns of a register tile of the second product"),
             Knob("pad", (pad,), "keys are padded to a multiple of so many; 0: they are as they are"),
         ),
         constraints=(
             Constraint("mr divides block", lambda k: k["block"] % k["mr"] == 0),
             Constraint(
                 f"nr divides the keys ({keys}) and nc the columns ({nest.columns}), in whole vectors",
-                lambda k: keys % k["nr"] == nest.columns % k["nc"] == k["nr"] % lanes == k["nc"] % lanes == 0,
+                lambda k: (
+                    keys % (k["nr"] or 1) == nest.columns % k["nc"] == k["nr"] % lanes == k["nc"] % lanes == 0
+                ),
             ),
             Constraint(
                 f"tiles, a row of a panel and a broadcast fit {registers} registers",

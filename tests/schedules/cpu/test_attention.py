@@ -10,9 +10,10 @@ from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import has_algorithm
+from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.attention_form import restate
 from tunesmith.schedules.attention_nest import find_attention
-from tunesmith.schedules.code_generation import finished
+from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.attention import ATTENTION
 from tunesmith.schedules.loop_bounds import BOUNDING_MARK
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
@@ -27,6 +28,9 @@ SHAPES = {
     "causal_from_the_first": {"heads": 2, "m": 75, "n": 96, "d": 16, "causal": 1},
     "causal_square": {"heads": 1, "m": 128, "n": 128, "d": 8, "causal": 1},
     "narrow": {"heads": 1, "m": 5, "n": 36, "d": 12},
+    "one_query": {"heads": 4, "m": 1, "n": 64, "d": 32},
+    "one_query_of_many_heads": {"heads": 32, "m": 1, "n": 96, "d": 128, "kv_heads": 8, "causal": 1},
+    "one_query_odd_keys": {"heads": 2, "m": 1, "n": 37, "d": 16},
     "odd_keys": {"heads": 2, "m": 19, "n": 197, "d": 16},
     "odd_keys_causal": {"heads": 2, "m": 37, "n": 41, "d": 16, "causal": 1},
     "odd_keys_grouped": {"heads": 6, "m": 7, "n": 77, "d": 32, "kv_heads": 2},
@@ -67,7 +71,6 @@ def test_its_blocks_are_found_by_what_they_compute():
     "workload",
     [
         of({"heads": 2, "m": 16, "n": 32, "d": 13}),  # columns that fill no vectors
-        of({"heads": 2, "m": 1, "n": 64, "d": 16}),  # one query is no matrix product
         ts.workload("softmax", m=8, n=16),
         ts.workload("batch_matmul", b=2, m=8, n=8, k=8),
     ],
@@ -144,6 +147,20 @@ def test_keys_are_padded_to_vectors_and_no_more_than_a_little(keys, mcpu, pad):
     default = ATTENTION.space(of({"heads": 2, "m": 32, "n": keys, "d": 64}).func, target).default
     assert default["pad"] == pad
     assert default["lanes"] == (16 if mcpu == "x86-64-v4" else 8)
+
+
+@pytest.mark.parametrize(("mcpu", "columns"), [("haswell", 64), ("x86-64-v4", 128)])
+def test_the_keys_of_one_query_are_read_where_they_lie(mcpu, columns):
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    func = of({"heads": 4, "m": 1, "n": 256, "d": 128}).func
+    default = ATTENTION.space(func, target).default
+    assert (default["nr"], default["nc"], default["mr"]) == (0, columns, 1)
+    schedule = ATTENTION.scheduled(func, target)
+    assert "K_global" not in schedule.mod.script()
+    loops = summing_loops(generate_code(schedule.mod, target).mod.inspect_source("asm"))
+    # The sums over all values stay in registers.
+    values = [loop for loop in loops if loop.accumulators == columns // default["lanes"]]
+    assert len(values) == 128 // columns and not any(loop.stores or loop.spills for loop in values)
 
 
 def test_padded_keys_are_a_form_that_a_trace_names(target):
