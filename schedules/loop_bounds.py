@@ -47,12 +47,6 @@ def bound_loops(
         sch.annotate(loop, BOUNDED_MARK, elements)
 
 
-@tirx.transform.prim_func_pass(opt_level=0)
-def shorten_loops(func: Any, _mod: Any, _context: Any) -> Any:
-    """Cut the marked loops of a function of plain loops short."""
-    return func.with_body(structural_map(func.body, [(tirx.For, _bounding)]))
-
-
 def _bounding(outer: Any) -> Any:
     """Return a loop with the marked ones in it cut short, or as it is where it has no mark."""
     if BOUNDING_MARK not in outer.annotations:
@@ -78,3 +72,11 @@ def _bounding(outer: Any) -> Any:
 
 def _others(loop: Any) -> dict[str, Any]:
     return {key: value for key, value in loop.annotations.items() if key != BOUNDING_MARK}
+
+
+def _shorten(func: Any, _mod: Any, _context: Any) -> Any:
+    return func.with_body(structural_map(func.body, [(tirx.For, _bounding)]))
+
+
+shorten_loops = tirx.transform.prim_func_pass(_shorten, opt_level=0)
+"""The pass that cuts the marked loops of functions of plain loops short."""

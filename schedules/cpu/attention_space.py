@@ -49,13 +49,13 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
         for extent in (keys, nest.columns)
     )
     panels = panels if nest.m > 1 else [0]
-    rows = [r for r in _ROWS if r <= nest.m]
+    least = min(nest.m, _TILE_ROWS)
+    rows = sorted({*(r for r in _ROWS if r <= nest.m), least})
     item = machine.vector_bits // 8 // machine.lanes(nest.dtype)
     most = max(1, machine.l1_bytes // _SHARE_OF_L1 // (2 * keys * item))
     if nest.ahead is not None:
         most = min(most, nest.m // _CAUSAL_BLOCKS)
     blocks = sorted({*(b for b in _BLOCKS if b <= nest.m), min(nest.m, _BLOCKS[0])})
-    least = min(nest.m, _TILE_ROWS)
     block = max((b for b in blocks if least < b <= most and nest.m % b == 0), default=least)
     nr, nc = (max(w for w in widths if w <= 2 * lanes or nest.m == 1) for widths in (panels, columns))
     registers = machine.vector_registers

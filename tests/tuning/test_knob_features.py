@@ -42,3 +42,9 @@ def test_flags_words_and_dimensions_that_are_always_1_are_left_out():
         {"m": 7, "n": 1, "padding": 1, "layout": "NHWC"},
     ]
     assert dimensions(shapes) == ("m",)
+
+
+def test_a_knob_that_some_points_do_not_have_is_none_to_learn_from():
+    since = [{"a": 1, "new": 0}, {"a": 2, "new": 1}]
+    for points in ([{"a": 4}, *since], [*since, {"a": 4}]):
+        assert open_knobs(points) == ("a",)

@@ -73,8 +73,12 @@ class KnobFeatures:
 
 
 def open_knobs(points: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
-    """Return the knobs that do not have the same value everywhere."""
-    return tuple(name for name in points[0] if len({p[name] for p in points}) > 1)
+    """Return the knobs that all points have, and that do not have the same value everywhere.
+
+    A schedule may have got another knob since some of the points were measured.
+    """
+    common = (name for name in points[0] if all(name in p for p in points))
+    return tuple(name for name in common if len({p[name] for p in points}) > 1)
 
 
 def dimensions(shapes: Sequence[Mapping[str, int | str]]) -> tuple[str, ...]:

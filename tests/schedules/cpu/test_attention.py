@@ -149,6 +149,13 @@ def test_keys_are_padded_to_vectors_and_no_more_than_a_little(keys, mcpu, pad):
     assert default["lanes"] == (16 if mcpu == "x86-64-v4" else 8)
 
 
+@pytest.mark.parametrize(("m", "tile"), [(64, (4, 16, 16)), (5, (5, 16, 16)), (3, (3, 16, 16))])
+def test_few_queries_are_one_tile(m, tile):
+    target = as_target({"kind": "llvm", "mcpu": "haswell", "mtriple": "x86_64-linux", "num-cores": 2})
+    default = ATTENTION.space(of({"heads": 2, "m": m, "n": 64, "d": 64}).func, target).default
+    assert (default["mr"], default["nr"], default["nc"]) == tile
+
+
 @pytest.mark.parametrize(("mcpu", "columns"), [("haswell", 64), ("x86-64-v4", 128)])
 def test_the_keys_of_one_query_are_read_where_they_lie(mcpu, columns):
     target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
