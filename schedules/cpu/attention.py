@@ -93,12 +93,11 @@ def schedule_attention(
         copy = sch.get_sblock(PADDED_KEYS)
         sch.compute_at(copy, head)
         vectorize_last(sch, copy, lanes)
-    panel = None
     if nr:
         _write_panels(sch, nest, panels, lanes, nr)
         panel, _ = _tile(sch, nest.product, nest.score, lanes, mr, nr)
     else:
-        _arrange(sch, dots)
+        panel = _arrange(sch, dots)
         vectorize_last(sch, sch.get_sblock(nest.score), lanes)
     _, key = _tile(sch, nest.mixed, None, lanes, mr, nc)
     steps = [_arrange(sch, parts) for parts in sums]

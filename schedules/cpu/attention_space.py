@@ -8,6 +8,7 @@ from typing import Any
 from ...machine.facts import facts
 from ..attention_form import can_restate
 from ..attention_nest import find_attention
+from ..lane_reduction import best_width
 from ..space import Constraint, Knob, KnobSpace
 
 _ROWS = (1, 2, 4, 6, 8, 12)
@@ -29,7 +30,7 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the blocks and tiles to choose from, or None where it is no attention, or an odd one.
 
     Columns must fill vectors, and keys where they cannot be padded. One query makes no matrix product: the
-    keys are read where they lie.
+    keys are read where they lie, and their elements must be summed in parts.
     """
     nest = find_attention(func)
     if nest is None:
@@ -41,7 +42,7 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
         pad = next(w for w in (2 * lanes, lanes) if w == lanes or -nest.n % w * _LITTLE <= nest.n)
     elif nest.n % lanes:
         lanes = next(w for w in widest if nest.n % w == nest.columns % w == 0)
-    if lanes < 4:
+    if lanes < 4 or (nest.m == 1 and best_width(nest.d, lanes, 1) == 1):
         return None
     keys = ceil(nest.n / pad) * pad if pad else nest.n
     panels, columns = (

@@ -80,12 +80,12 @@ def test_others_are_left_alone(workload, target):
     assert ATTENTION.space(workload.func, target) is None
 
 
-def masked(condition, hidden=-1e30, keys=96, also=None):
-    """Attention of 64 queries, the scores of which are hidden where a condition does not hold."""
-    lengths = {"Q": 64, "K": keys, "V": keys}
-    Q, K, V = (te.placeholder((2, length, 16), name=name) for name, length in lengths.items())
-    c, t, u, j = (te.reduce_axis((0, extent)) for extent in (16, keys, keys, keys))
-    scores = (2, 64, keys)
+def masked(condition, hidden=-1e30, keys=96, also=None, queries=64, width=16):
+    """Attention whose scores are hidden where a condition does not hold."""
+    shapes = {"Q": (2, queries, width), "K": (2, keys, width), "V": (2, keys, 16)}
+    Q, K, V = (te.placeholder(shape, name=name) for name, shape in shapes.items())
+    c, t, u, j = (te.reduce_axis((0, extent)) for extent in (width, keys, keys, keys))
+    scores = (2, queries, keys)
     product = te.compute(scores, lambda h, i, k: te.sum(Q[h, i, c] * K[h, k, c], axis=c), name="product")
     more = (lambda i, k: 0.0) if also is None else (lambda i, k: also[i, k])
     score = te.compute(
@@ -95,10 +95,10 @@ def masked(condition, hidden=-1e30, keys=96, also=None):
         ),
         name="score",
     )
-    top = te.compute((2, 64), lambda h, i: te.max(score[h, i, t], axis=t), name="top")
+    top = te.compute((2, queries), lambda h, i: te.max(score[h, i, t], axis=t), name="top")
     weight = te.compute(scores, lambda h, i, k: te.exp(score[h, i, k] - top[h, i]), name="weight")
-    total = te.compute((2, 64), lambda h, i: te.sum(weight[h, i, u], axis=u), name="total")
-    columns = (2, 64, 16)
+    total = te.compute((2, queries), lambda h, i: te.sum(weight[h, i, u], axis=u), name="total")
+    columns = (2, queries, 16)
     mixed = te.compute(columns, lambda h, i, e: te.sum(weight[h, i, j] * V[h, j, e], axis=j), name="mixed")
     result = te.compute(columns, lambda h, i, e: mixed[h, i, e] / total[h, i])
     return as_prim_func([Q, K, V, *([] if also is None else [also]), result])
@@ -194,6 +194,13 @@ def test_scores_that_read_a_mask_read_none_of_padded_keys(condition, target, ass
     schedule = ATTENTION.scheduled(func, target)
     assert "T.min(v_k, T.int64(96))" in schedule.mod.script()
     assert_same_outputs(func, schedule)
+
+
+@pytest.mark.parametrize("width", [13, 12])
+def test_one_query_whose_keys_no_parts_divide_is_left_alone(width, target, assert_same_outputs):
+    func = masked(lambda i, k: k >= 0, queries=1, width=width)
+    assert (ATTENTION.space(func, target) is None) == (width == 13)
+    assert_same_outputs(func, rules_for(func, target)[0].scheduled(func, target))
 
 
 def test_no_matrix_of_scores_is_kept(target):
