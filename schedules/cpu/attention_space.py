@@ -76,6 +76,14 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("pad", (pad,), "keys are padded to a multiple of so many; 0: they are as they are"),
         ),
         constraints=(
+            Constraint(
+                f"lanes is {lanes} and pad is {pad}: they follow from the keys, the columns and the target",
+                lambda k: (k["lanes"], k["pad"]) == (lanes, pad),
+            ),
+            Constraint("block, mr and nc are at least 1", lambda k: min(k["block"], k["mr"], k["nc"]) >= 1),
+            Constraint(
+                "nr is 0 with one query, and at least 1 with more", lambda k: (k["nr"] > 0) == (nest.m > 1)
+            ),
             Constraint("mr divides block", lambda k: k["block"] % k["mr"] == 0),
             Constraint(
                 f"nr divides the keys ({keys}) and nc the columns ({nest.columns}), in whole vectors",

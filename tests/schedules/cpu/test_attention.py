@@ -203,6 +203,24 @@ def test_one_query_whose_keys_no_parts_divide_is_left_alone(width, target, asser
     assert_same_outputs(func, rules_for(func, target)[0].scheduled(func, target))
 
 
+@pytest.mark.parametrize(
+    ("name", "knobs", "message"),
+    [
+        ("odd_keys", {"pad": 7}, "pad is (8|16): they follow from the keys"),
+        ("whole", {"pad": 16}, "pad is 0: they follow from the keys"),
+        ("whole", {"lanes": 0}, "lanes is"),
+        ("whole", {"nc": 0}, "block, mr and nc are at least 1"),
+        ("whole", {"mr": 0}, "block, mr and nc are at least 1"),
+        ("whole", {"nr": 0}, "nr is 0 with one query, and at least 1 with more"),
+        ("one_query", {"nr": 8}, "nr is 0 with one query, and at least 1 with more"),
+    ],
+)
+def test_a_point_that_breaks_a_rule_is_refused_in_one_line(name, knobs, message, target):
+    with pytest.raises(InputError, match=message) as error:
+        ATTENTION.scheduled(of(SHAPES[name]).func, target, knobs)
+    assert "\n" not in str(error.value)
+
+
 def test_no_matrix_of_scores_is_kept(target):
     """What the lowered function allocates is a few blocks of scores, not a matrix of them."""
     scheduled = ATTENTION.scheduled(of({"heads": 2, "m": 512, "n": 512, "d": 64}).func, target)
