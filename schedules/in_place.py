@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
 from tvm import s_tir, tirx
 from tvm_ffi import structural_map, structural_walk
 
 from .analysis import block_names, is_elementwise_after, is_reduction, writes_in_order
+from .restatement import with_functions
 
 IN_PLACE_MARK = "tunesmith.in_place_of"
 """Annotation of a block: the name of the block whose output it may use as its own."""
@@ -41,12 +41,7 @@ def compute_in_place(sch: s_tir.Schedule, block: str, output: str) -> None:
 def with_shared_buffers(mod: Any) -> Any:
     """Let the marked blocks of a module's functions write to the outputs; others stay as they are."""
     shared = {name: _shared(func) for name, func in mod.functions.items() if isinstance(func, tirx.PrimFunc)}
-    changed = {name: func for name, func in shared.items() if func is not None}
-    if not changed:
-        return mod
-    result = tvm.IRModule(dict(mod.functions), attrs=mod.attrs, global_infos=mod.global_infos)
-    result.update(tvm.IRModule(changed))
-    return result
+    return with_functions(mod, {name: func for name, func in shared.items() if func is not None})
 
 
 def _fits(sch: s_tir.Schedule, name: str, output: str) -> bool:

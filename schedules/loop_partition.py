@@ -13,6 +13,7 @@ from tvm import s_tir, tirx
 from tvm_ffi import structural_walk
 
 from .loop_bounds import BOUNDING_MARK, shorten_loops
+from .restatement import with_functions
 
 PARTITION_MARK = "pragma_loop_partition_hint"
 """TVM's annotation of a loop to be cut."""
@@ -47,11 +48,7 @@ def partition_loops(mod: Any) -> Any:
     What is cut is lowered to plain loops: this is the last step before a module is compiled.
     """
     functions = {name: func for name, func in mod.functions.items() if _is_marked(func)}
-    if not functions:
-        return mod
-    result = tvm.IRModule(dict(mod.functions), attrs=mod.attrs, global_infos=mod.global_infos)
-    result.update(_LOWER(tvm.IRModule(functions)))
-    return result
+    return with_functions(mod, _LOWER(tvm.IRModule(functions)).functions if functions else {})
 
 
 def _is_marked(func: Any) -> bool:

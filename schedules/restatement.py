@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tvm
 from tvm import s_tir, te, tirx
 from tvm.ir import Range, TensorLoad
 from tvm.tirx import IterVar
@@ -58,6 +59,18 @@ def with_nests(func: Any, body: Sequence[Any], buffers: Sequence[Any] = ()) -> A
     kept = [*root.alloc_buffers, *buffers]
     block = s_tir.SBlock([], [], [], root.name_hint, statement, alloc_buffers=kept)
     return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
+
+
+def with_functions(mod: Any, changed: Mapping[Any, Any]) -> Any:
+    """Return a module in which some functions are others; the module itself where there are none.
+
+    ``changed``: the new functions, by their global variables.
+    """
+    if not changed:
+        return mod
+    result = tvm.IRModule(dict(mod.functions), attrs=mod.attrs, global_infos=mod.global_infos)
+    result.update(tvm.IRModule(dict(changed)))
+    return result
 
 
 def with_longer_axis(nest: Any, axis: Any, length: int, body: Any) -> Any:
