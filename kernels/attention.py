@@ -35,8 +35,8 @@ from .arithmetic import exact, rounded, rounded_to, sum_dtype
 from .libraries import Libraries
 from .operator import Dim, Example, Operator
 
-# What a masked score is: its exponential is 0, and unlike -inf it can be subtracted from itself.
-_MASKED = -1e30
+MASKED = -1e30
+"""What a masked score is: its exponential is 0, and unlike -inf it can be subtracted from itself."""
 
 
 def check(heads: int, kv_heads: int, m: int, n: int, d: int, causal: int) -> None:
@@ -67,7 +67,7 @@ def define(heads: int, kv_heads: int, m: int, n: int, d: int, causal: int, dtype
 
     def score(h: Any, i: Any, k: Any) -> Any:
         scaled = product[h, i, k] * tvm.tirx.const(1 / sqrt(d), wide)
-        masked = tvm.tirx.const(_MASKED, wide)
+        masked = tvm.tirx.const(MASKED, wide)
         return tvm.tirx.Select(k <= i + (n - m), scaled, masked) if causal else scaled
 
     scores = te.compute((heads, m, n), score, name="score")

@@ -18,9 +18,10 @@ from tvm import te, tirx
 from tvm.tirx import IterVar
 from tvm_ffi import structural_map
 
+from ..kernels.attention import MASKED
 from ..machine.errors import InputError
 from .analysis import loads_of
-from .attention_nest import HIDDEN, PADDED_KEYS, Attention, find_attention
+from .attention_nest import PADDED_KEYS, Attention, find_attention
 from .contraction import product_operands
 from .restatement import held_block, nests, replaced, with_longer_axis, with_nests
 
@@ -112,7 +113,7 @@ def _lengthened(loops: Any, nest: Attention, length: int, params: Any) -> Any:
         return loops
     body = block.body
     if name == nest.score:
-        value, hidden = _within(body.value, axis, params), tirx.const(HIDDEN, str(body.value.ty.dtype))
+        value, hidden = _within(body.value, axis, params), tirx.const(MASKED, str(body.value.ty.dtype))
         if not _hides_the_rest(nest):
             value = tirx.Select(axis.var < axis.dom.extent, value, hidden)
         body = tirx.BufferStore(body.buffer, value, body.indices)

@@ -15,10 +15,7 @@ from .contraction import product_operands
 PADDED_KEYS = "attention_padded_keys"
 """The block that lengthens the keys, in the form of `attention_form`."""
 
-HIDDEN = -1e30
-"""A score that is hidden: beside any other its weight is 0, and it can be subtracted from itself."""
-
-# What is less is hidden as well.
+# A score below is that of a masked key, whatever number stands for one: beside any other its weight is 0.
 _HIDDEN = -1e20
 
 
