@@ -6,41 +6,50 @@ Before::
 
 After::
 
+    steps[k // depth, row, k % depth] = data
     for a thread's columns (parallel):
-        out = 0
-        for k // depth:
-            for tiles of columns:
-                for k % depth, rows (unrolled), vectors:  out[rows, tile] += data[row, k] * weight[k, tile]
+        sums[column // (vectors * lanes), row, ...] = 0
+        for k // depth, tiles of columns, tiles of mr rows:
+            for k % depth, rows, vectors (unrolled):  sums[tile, row, :] += steps[row, k] * weight[k, tile]
+        out = epilogue(sums)
 
-The outputs stay in L1 or L2; ``depth`` rows of the weight are read side by side, each from one end to the
+The sums stay in L1 or L2; ``depth`` rows of the weight are read side by side, each from one end to the
 other. A register tile over the whole sum, as `matmul` has it, would read a few columns of every row: a page
-for a line.
+for a line. Data and sums are laid out as they are read: rows a power of two apart would evict each other.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from tvm import s_tir
+from tvm.tirx import IndexMap
 
-from ...machine.facts import facts
+from ...machine.facts import Facts, facts
 from ..contraction import Contraction, find_contraction
+from ..loop_partition import partition
 from ..rule import ScheduleRule
-from ..space import Constraint, Knob, KnobSpace
-from ..transforms import inline_blocks, vectorize_last
+from ..space import Constraint, Knob, Knobs, KnobSpace
+from ..transforms import inline_blocks, panel_order, parallel_copy, relayout_read, vectorize_last
 
-# More rows are as fast by tiles that keep their sums: on 2 threads of a Zen 5, by 4096 x 4096, 1 row takes
-# 1.9 ms (6.6 by `matmul`), 4 rows 1.9 (3.3), 8 rows 4.3 (6.8), 16 rows 7.1 (6.5).
-_MOST_ROWS = 8
+# More rows use what is packed into panels often enough. On 2 threads of a Zen 3, by 4096 x 4096: 16 rows take
+# 4.3 ms (10.7 by `matmul`), 32 rows 7.1 (14.4), 64 rows 13.4 (19.4), 128 rows 29.1 (33.8).
+_MOST_ROWS = 64
 _DEPTHS = (4, 8, 16, 32)
 _DEPTH = 8
-# Sums in a tile: enough to hide the latency of a multiply-add.
+# Multiply-adds that must be in flight to hide their latency: 4 or 5 cycles times 2 units.
 _SUMS = 8
 _VECTORS = (1, 2, 3, 4, 6, 8)
+_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14)
+# What a load adds to the cost of a multiply-add, as in `tile_space`.
+_LOAD = 0.25
 
 
-def schedule_few_rows(sch: s_tir.Schedule, *, lanes: int, vectors: int, depth: int, shares: int) -> None:
+def schedule_few_rows(
+    sch: s_tir.Schedule, *, lanes: int, vectors: int, depth: int, shares: int, mr: int
+) -> None:
     """Rewrite a product of a few rows in place.
 
     Parameters
@@ -55,23 +64,94 @@ def schedule_few_rows(sch: s_tir.Schedule, *, lanes: int, vectors: int, depth: i
         Rows of the weight that are read side by side.
     shares : int
         Parts of the columns that threads take.
+    mr : int
+        Rows in a tile.
     """
     nest = find_contraction(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
     inline_blocks(sch, [*nest.prologue, *nest.epilogue[:-1]])
     block = sch.get_sblock(nest.block)
+    tail = sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else sch.cache_write(block, 0, "global")
+    if _rows(nest) > 1:
+        steps = sch.cache_read(block, nest.data, "global")
+        relayout_read(sch, block, nest.data, steps, _steps_order(nest, depth))
+        parallel_copy(sch, steps, lanes)
+    others = [i for i in range(nest.output_rank) if i != nest.output_column]
+    order = panel_order(nest.output_rank, (), nest.output_column, others, vectors * lanes)
+    sch.transform_layout(block, ("write", 0), order)
+
     loops = sch.get_loops(block)
-    rows, (along,) = [loops[i] for i in nest.rows], [loops[i] for i in nest.reductions]
-    share, tile, vector, lane = sch.split(loops[nest.column], [shares, None, vectors, lanes])
+    outer, (along,) = [loops[i] for i in nest.rows[:-1]], [loops[i] for i in nest.reductions]
+    tiles, row = sch.split(loops[nest.rows[-1]], [None, mr])
+    share, panel, vector, lane = sch.split(loops[nest.column], [shares, None, vectors, lanes])
     deep, step = sch.split(along, [None, depth])
-    sch.reorder(share, deep, tile, step, *rows, vector, lane)
-    for loop in (step, *rows, vector):
+    sch.reorder(share, deep, panel, *outer, tiles, step, row, vector, lane)
+    for loop in (step, row, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
     sch.parallel(share)
-    if nest.epilogue:
-        vectorize_last(sch, sch.get_sblock(nest.epilogue[-1]), lanes)
+    sch.reverse_compute_at(tail, share)
+    vectorize_last(sch, tail, lanes)
+    if nest.row_extent % mr:
+        partition(sch, tiles)
     sch.decompose_reduction(block, deep)
+
+
+def _steps_order(nest: Contraction, depth: int) -> IndexMap:
+    """Return the index map from data's indices to (k // depth, rows..., k % depth)."""
+
+    def order(*index: Any) -> tuple[Any, ...]:
+        rows = [i for at, i in enumerate(index) if at != nest.data_channel]
+        return index[nest.data_channel] // depth, *rows, index[nest.data_channel] % depth
+
+    return IndexMap.from_func(order, ndim=nest.data_rank, index_dtype="int64")
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What the choice of a tile depends on."""
+
+    nest: Contraction
+    machine: Facts
+
+    @property
+    def lanes(self) -> int:
+        return self.machine.lanes(self.nest.dtype)
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """Into how many parts of whole vectors the columns can go, as many for each thread."""
+        parts = (self.machine.cores, 2 * self.machine.cores)
+        return tuple(s for s in parts if self.nest.columns % (s * self.lanes) == 0)
+
+    def widths(self, shares: int) -> tuple[int, ...]:
+        """Return the vectors of a tile that leave no rest of a part."""
+        return tuple(v for v in _VECTORS if self.nest.columns % (v * self.lanes * shares) == 0)
+
+    def fits(self, mr: int, vectors: int, steps: int = 1) -> bool:
+        """Tell whether sums, the vectors of so many steps if rows share them, and a broadcast fit."""
+        return vectors * (mr + (mr > 1) * steps) + 1 <= self.machine.vector_registers
+
+    def default(self) -> Knobs:
+        """Return the tile that is cheapest, with room to load a step's vectors while another's are used."""
+        shares, depths = self.shares[0], [d for d in _DEPTHS if self.nest.depth % d == 0]
+        tiles = [
+            (mr, vectors)
+            for vectors in self.widths(shares)
+            for mr in range(1, self.nest.row_extent + 1)
+            if self.fits(mr, vectors, steps=2)
+        ]
+        mr, vectors = min(tiles, key=lambda tile: self._cost(*tile))
+        depth = max(d for d in depths if d <= max(_DEPTH, depths[0]))
+        return {"lanes": self.lanes, "vectors": vectors, "depth": depth, "shares": shares, "mr": mr}
+
+    def _cost(self, mr: int, vectors: int) -> float:
+        """Estimate what a vector of columns takes: multiply-adds, dearer with loads and too few in flight."""
+        whole, left = divmod(self.nest.row_extent, mr)
+        return sum(
+            rows * (1 + _LOAD * (1 / rows + 1 / vectors)) / min(1, rows * vectors / _SUMS)
+            for rows in [mr] * whole + [left] * (left > 0)
+        )
 
 
 def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
@@ -79,41 +159,43 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
     nest = find_contraction(func)
     if nest is None or not _fits(nest):
         return None
-    machine = facts(target)
-    lanes, count = machine.lanes(nest.dtype), nest.outer_rows * nest.row_extent
-    shares, item = machine.cores, machine.vector_bits // 8 // machine.lanes(nest.weight_dtype)
-    if (
-        nest.columns % (lanes * shares)
-        or nest.columns * nest.depth * item <= machine.l2_bytes * machine.cores
-    ):
+    machine, registers = facts(target), facts(target).vector_registers
+    item = machine.vector_bits // 8 // machine.lanes(nest.weight_dtype)
+    choice = _Choice(nest, machine)
+    in_cache = nest.columns * nest.depth * item <= machine.l2_bytes * machine.cores
+    if in_cache or not choice.shares or nest.depth % _DEPTHS[0]:
         return None
-    free = machine.vector_registers - 2
-
-    def whole(knobs: Any) -> bool:
-        return nest.columns % (knobs["lanes"] * knobs["vectors"] * knobs["shares"]) == 0
-
-    widths = tuple(v for v in _VECTORS if nest.columns % (v * lanes * shares) == 0 and v * count <= free)
-    depths = tuple(d for d in _DEPTHS if nest.depth % d == 0)
-    if not widths or not depths:
-        return None
+    default = choice.default()
+    rows = tuple(sorted({*(r for r in _ROWS if r <= nest.row_extent), default["mr"]}))
+    widths = sorted({v for shares in choice.shares for v in choice.widths(shares)})
     return KnobSpace(
         knobs=(
-            Knob("lanes", (lanes,), "elements in a vector"),
-            Knob("vectors", widths, "vectors of columns in a tile"),
-            Knob("depth", depths, "rows of the weight that are read side by side"),
-            Knob("shares", (shares, 2 * shares), "parts of the columns that threads take"),
+            Knob("lanes", (default["lanes"],), "elements in a vector"),
+            Knob("vectors", tuple(widths), "vectors of columns in a tile"),
+            Knob(
+                "depth",
+                tuple(d for d in _DEPTHS if nest.depth % d == 0),
+                "rows of the weight that are read side by side",
+            ),
+            Knob("shares", choice.shares, "parts of the columns that threads take"),
+            Knob("mr", rows, "rows of a tile"),
         ),
         constraints=(
-            Constraint(f"lanes * vectors * shares divides the columns ({nest.columns})", whole),
+            Constraint("lanes, vectors, depth, shares and mr are at least 1", lambda k: min(k.values()) >= 1),
+            Constraint(
+                f"lanes * vectors * shares divides the columns ({nest.columns})",
+                lambda k: nest.columns % (k["lanes"] * k["vectors"] * k["shares"]) == 0,
+            ),
             Constraint(f"depth divides the sum ({nest.depth})", lambda k: nest.depth % k["depth"] == 0),
-            Constraint(f"vectors * {count} rows fit the registers", lambda k: k["vectors"] * count <= free),
+            Constraint(
+                f"mr is at most the row axis ({nest.row_extent})", lambda k: k["mr"] <= nest.row_extent
+            ),
+            Constraint(
+                f"vectors * (mr + 1) sums and weights and a broadcast fit {registers} registers",
+                lambda k: choice.fits(k["mr"], k["vectors"]),
+            ),
         ),
-        default={
-            "lanes": lanes,
-            "vectors": next((v for v in widths if v * count >= _SUMS), widths[-1]),
-            "depth": max(d for d in depths if d <= max(_DEPTH, depths[0])),
-            "shares": shares,
-        },
+        default=default,
     )
 
 
@@ -122,7 +204,11 @@ def _fits(nest: Contraction) -> bool:
         nest.plain and not nest.batch and not nest.rest and nest.staged is None and len(nest.reductions) == 1
     )
     along = nest.weight_axes[-1] == nest.column and nest.output_column == nest.output_rank - 1
-    return plain and along and prod(nest.extents[i] for i in nest.rows) <= _MOST_ROWS
+    return plain and along and _rows(nest) <= _MOST_ROWS
+
+
+def _rows(nest: Contraction) -> int:
+    return prod(nest.extents[i] for i in nest.rows)
 
 
 FEW_ROWS = ScheduleRule(

@@ -5,6 +5,7 @@ import tunesmith as ts
 from tunesmith.machine.facts import facts
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.cpu.few_rows import FEW_ROWS
+from tunesmith.schedules.loop_partition import partition_loops
 
 
 @pytest.fixture(scope="module")
@@ -14,13 +15,32 @@ def depth(target):
     return machine.l2_bytes * machine.cores // (256 * 4) + 32
 
 
-@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("rows", [1, 3, 7, 16, 64])
 def test_every_kind_of_point_is_right(rows, depth, target, assert_right):
     workload = ts.workload("matmul", m=rows, n=256, k=depth)
     assert rules_for(workload.func, target)[0] is FEW_ROWS
     space = FEW_ROWS.space(workload.func, target)
     for knobs in [space.default, *space.points[:: max(1, len(space) // 4)]]:
         assert_right(workload, FEW_ROWS.scheduled(workload.func, target, knobs))
+
+
+def test_rows_that_fill_no_tile_are_cut_off(depth, target, assert_right):
+    """Eleven rows in tiles of four: two whole ones, whose rows have no condition, and a smaller one."""
+    workload = ts.workload("matmul", m=11, n=256, k=depth)
+    schedule = FEW_ROWS.scheduled(workload.func, target, {"mr": 4, "vectors": 1})
+    assert_right(workload, schedule)
+    text = str(partition_loops(schedule.mod))
+    whole = text[text.index("in range(T.int64(2)):", text.index("for k_0")) : text.index("if i_1 <")]
+    assert "T.where" not in whole and "matmul_global[j_1, i_0 * T.int64(4) + i_1" in whole
+
+
+@pytest.mark.parametrize("transpose", ["NN", "TN"])
+def test_data_lies_as_it_is_read(transpose, depth, target, assert_right):
+    workload = ts.workload("matmul", m=16, n=256, k=depth, transpose=transpose)
+    schedule = FEW_ROWS.scheduled(workload.func, target, {"depth": 8})
+    assert_right(workload, schedule)
+    copied = schedule.get(schedule.get_sblock("A_global")).writes[0].source
+    assert [int(extent) for extent in copied.shape] == [depth // 8, 16, 8]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
@@ -31,7 +51,7 @@ def test_other_types(dtype, depth, target, assert_right):
 
 def test_others_are_left_alone(depth, target):
     small = ts.workload("matmul", m=1, n=256, k=64)
-    many = ts.workload("matmul", m=9, n=256, k=depth)
+    many = ts.workload("matmul", m=65, n=256, k=depth)
     along_sum = ts.workload("matmul", m=1, n=256, k=depth, transpose="NT")
     odd = ts.workload("matmul", m=1, n=255, k=depth)
     for workload in (small, many, along_sum, odd, ts.workload("relu", m=8, n=8)):
