@@ -204,7 +204,9 @@ def _fits(nest: Contraction) -> bool:
         nest.plain and not nest.batch and not nest.rest and nest.staged is None and len(nest.reductions) == 1
     )
     along = nest.weight_axes[-1] == nest.column and nest.output_column == nest.output_rank - 1
-    return plain and along and _rows(nest) <= _MOST_ROWS
+    # Panels of a constant weight are packed beforehand, and read in one stretch each: 4 rows by 3072 x 768
+    # take 0.13 ms with them, 0.29 with this rule.
+    return plain and along and not nest.constant_weight and _rows(nest) <= _MOST_ROWS
 
 
 def _rows(nest: Contraction) -> int:

@@ -2,6 +2,7 @@
 
 import pytest
 import tunesmith as ts
+from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.facts import facts
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.cpu.few_rows import FEW_ROWS
@@ -56,3 +57,5 @@ def test_others_are_left_alone(depth, target):
     odd = ts.workload("matmul", m=1, n=255, k=depth)
     for workload in (small, many, along_sum, odd, ts.workload("relu", m=8, n=8)):
         assert FEW_ROWS.space(workload.func, target) is None, workload.label
+    packed_before = ts.workload("matmul", m=4, n=256, k=depth).func.with_attr(CONSTANT_ARGUMENTS, [1])
+    assert FEW_ROWS.space(packed_before, target) is None
