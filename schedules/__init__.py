@@ -7,6 +7,7 @@ from typing import Any
 from ..machine.errors import InputError, unknown_name
 from .cpu.attention import ATTENTION
 from .cpu.conv2d import CONV2D
+from .cpu.dots import DOTS
 from .cpu.few_rows import FEW_ROWS
 from .cpu.general import GENERAL
 from .cpu.grouped import GROUPED
@@ -24,6 +25,7 @@ from .rule import ScheduleRule
 RULES: tuple[ScheduleRule, ...] = (
     QUANTIZED,
     FEW_ROWS,
+    DOTS,
     MATMUL,
     WINOGRAD,
     CONV2D,

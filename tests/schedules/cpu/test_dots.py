@@ -1,0 +1,59 @@
+"""A few rows by a matrix that is contiguous along the sum: where the rule applies, and that it is right."""
+
+import pytest
+import tunesmith as ts
+from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
+from tunesmith.machine.errors import InputError
+from tunesmith.machine.facts import facts
+from tunesmith.schedules import rules_for
+from tunesmith.schedules.analysis import block_names
+from tunesmith.schedules.cpu.dots import DOTS
+
+
+@pytest.fixture(scope="module")
+def depth(target):
+    """A sum as long as a weight of 256 columns needs to exceed the caches of all cores."""
+    machine = facts(target)
+    return machine.l2_bytes * machine.cores // (256 * 4) + 32
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 8])
+def test_every_kind_of_point_is_right(rows, depth, target, assert_right):
+    workload = ts.workload("linear", m=rows, n=256, k=depth, activation="relu", bias=1)
+    assert rules_for(workload.func, target)[0] is DOTS
+    space = DOTS.space(workload.func, target)
+    for knobs in [space.default, *space.points[:: max(1, len(space) // 4)]]:
+        assert_right(workload, DOTS.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_other_types(dtype, target, assert_right):
+    workload = ts.workload("matmul", dtype=dtype, m=2, n=21, k=256, transpose="NT")
+    assert_right(workload, DOTS.scheduled(workload.func, target))
+
+
+def test_the_weight_is_read_where_it_lies(target):
+    """No panels: the sum's block reads the argument itself."""
+    schedule = DOTS.scheduled(ts.workload("matmul", m=2, n=64, k=256, transpose="NT").func, target)
+    parts = next(name for name in block_names(schedule) if name.endswith("_update"))
+    reads = schedule.get(schedule.get_sblock(parts)).reads
+    assert {"A", "B"} <= {str(region.source.name) for region in reads}
+
+
+def test_others_are_left_alone(depth, target):
+    in_cache = ts.workload("matmul", m=4, n=64, k=256, transpose="NT")
+    many = ts.workload("matmul", m=9, n=256, k=depth, transpose="NT")
+    along_columns = ts.workload("matmul", m=1, n=256, k=depth)
+    odd = ts.workload("matmul", m=1, n=256, k=depth + 1, transpose="NT")
+    whole_numbers = ts.workload("quantized_matmul", m=1, n=64, k=256)
+    for workload in (in_cache, many, along_columns, odd, whole_numbers, ts.workload("relu", m=8, n=8)):
+        assert DOTS.space(workload.func, target) is None, workload.label
+    packed_before = ts.workload("matmul", m=1, n=256, k=depth, transpose="NT").func
+    assert DOTS.space(packed_before.with_attr(CONSTANT_ARGUMENTS, [1]), target) is None
+
+
+@pytest.mark.parametrize("knobs", [{"mr": 0}, {"mr": 2}, {"nr": 7}, {"lanes": 0}, {"mr": 3, "nr": 64}])
+def test_a_point_outside_is_refused(knobs, target):
+    workload = ts.workload("matmul", m=3, n=64, k=256, transpose="NT")
+    with pytest.raises(InputError):
+        DOTS.scheduled(workload.func, target, knobs)
