@@ -54,7 +54,9 @@ def define(dtype: str, **s: int) -> list[Any]:
     data = te.placeholder((s["n"], s["h"], s["w"], s["ci"]), dtype, name="data")
     weight = te.placeholder((s["kh"], s["kw"], s["ci"], s["co"]), dtype, name="weight")
     taps = [-(-s[kernel] // stride) for _, kernel in _AXES]
-    before = [max(0, t - 1 - padding // stride) for t in taps]
+    # Rows that are cropped whole are none of z's.
+    first = padding // stride
+    before = [max(0, t - 1 - first) for t in taps]
     after = [max(0, (s[kernel] - 1 - padding) // stride) for _, kernel in _AXES]
     missing = [t * stride - s[kernel] for t, (_, kernel) in zip(taps, _AXES, strict=True)]
     x = _filled(data, (0, *before, 0), (0, *after, 0), "pad")
@@ -69,17 +71,17 @@ def define(dtype: str, **s: int) -> list[Any]:
     # Outputs that lie stride apart meet the same taps: one convolution computes all phases, as its channels.
     phases = stride * stride * co
     by_phase = te.compute((*taps, s["ci"], phases), tap, name="weight_by_phase")
-    places = [(p - 1 + padding) // stride + 1 for p in _outputs(s)]
+    places = [(p - 1 + padding) // stride + 1 - first for p in _outputs(s)]
 
     def at(n: Any, row: Any, column: Any, m: Any) -> Any:
-        pixel = x[n, row + before[0] - i, column + before[1] - j, c]
+        pixel = x[n, row + first + before[0] - i, column + first + before[1] - j, c]
         return te.sum(pixel.astype(wide) * by_phase[i, j, c, m].astype(wide), axis=[i, j, c])
 
     z = te.compute((s["n"], *places, phases), at, name="phases")
 
     def placed(n: Any, p: Any, q: Any, o: Any) -> Any:
         (row, top), (column, left) = (_met(place + padding, stride) for place in (p, q))
-        return z[n, row, column, (top * stride + left) * co + o]
+        return z[n, row - first, column - first, (top * stride + left) * co + o]
 
     y = te.compute((s["n"], *_outputs(s), co), placed, name="conv2d_transpose")
     return finished([data, weight], y, 3, s["bias"], s["relu"])

@@ -68,6 +68,13 @@ def test_examples_are_valid_distinct_and_say_where_they_come_from(op):
 
 
 @pytest.mark.parametrize("op", OPERATORS.values(), ids=lambda op: op.name)
+def test_no_example_reads_outside_its_buffers(op, reads_outside):
+    for example in op.examples:
+        workload = op.workload(example.shape)
+        assert not reads_outside(workload.func), workload.label
+
+
+@pytest.mark.parametrize("op", OPERATORS.values(), ids=lambda op: op.name)
 def test_extents_are_int64_throughout(op):
     sch = tvm.s_tir.Schedule(op.workload(op.examples[0].shape).func)
     blocks = [sch.get(b) for b in sch.get_child_blocks(sch.get_sblock("root"))]

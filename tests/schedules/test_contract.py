@@ -173,7 +173,7 @@ def shapes(draw, op):
 @pytest.mark.parametrize(
     "op", [op for op in OPERATORS.values() if op.name not in TILED], ids=lambda op: op.name
 )
-def test_any_shape_is_right_at_any_point(op, target, assert_right):
+def test_any_shape_is_right_at_any_point(op, target, assert_right, reads_outside):
     @settings(
         max_examples=max(3, settings.default.max_examples // 5), suppress_health_check=list(HealthCheck)
     )
@@ -181,6 +181,7 @@ def test_any_shape_is_right_at_any_point(op, target, assert_right):
     def right(data):
         dtype = data.draw(st.sampled_from(op.dtypes), label="dtype")
         workload = op.workload(data.draw(shapes(op), label="shape"), dtype)
+        assert not reads_outside(workload.func)
         assert_points_are_right(data, workload, target, assert_right)
 
     right()
