@@ -51,6 +51,29 @@ def test_what_is_found():
     assert nest.padded == (14, 16)
 
 
+def test_channels_go_inside_where_nothing_is_padded(target, assert_right):
+    """A pixel's channels are read in one stretch; where lines are padded, the copy lies as it is read."""
+    shape = {"n": 1, "h": 12, "w": 12, "c": 128, "kernel": 2, "stride": 2}
+    for padding in (0, 1):
+        workload = ts.workload("max_pool2d", **shape, padding=padding)
+        default = WINDOW.space(workload.func, target).default
+        assert default["inside"] == 1 - padding
+        schedule = WINDOW.scheduled(workload.func, target, {"inside": 1, "pixels": 2, "vectors": 1})
+        loops = schedule.get_loops(schedule.get_sblock("max_pool2d_update"))
+        *_, tiles, step, _, _, _, _, _ = (int(schedule.get(loop).extent) for loop in loops)
+        assert (tiles, step) == (3 + padding, default["group"])
+        assert_right(workload, schedule)
+
+
+def test_no_two_threads_write_parts_of_a_cache_line(target):
+    """Where threads share the channels, each has whole lines of 64 bytes."""
+    for channels in (32, 96, 144, 192):
+        image = {"n": 1, "h": 56, "w": 56, "ci": channels, "co": channels, "groups": channels}
+        func = ts.workload("conv2d", **image, kh=3, kw=3, padding=1).func
+        default = WINDOW.space(func, target).default
+        assert default["group"] * default["vectors"] * default["lanes"] * 4 % 64 == 0, channels
+
+
 def test_tiny_windows_stay_on_one_thread(target):
     tiny = ts.workload("max_pool2d", n=1, h=4, w=4, c=16, kernel=2, stride=2)
     large = ts.workload("max_pool2d", n=1, h=64, w=64, c=64, kernel=2, stride=2)
