@@ -1,12 +1,16 @@
 """Functions that work row by row: which they are, and that every point of their space is right."""
 
+from math import prod
+
 import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.algorithms import has_algorithm
 from tunesmith.schedules.analysis import block_names
+from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu.rows import ROWS
 from tunesmith.schedules.lane_reduction import best_width
 from tunesmith.schedules.row_nest import find_rows
@@ -188,3 +192,21 @@ def test_rows_taken_together_are_chains_enough_for_an_exponential(operator, colu
     avx512 = {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux"}
     space = ROWS.space(ts.workload(operator, m=64, n=columns).func, as_target(avx512))
     assert (space.default["vectors"], space.default["block"]) == (vectors, block)
+
+
+@pytest.mark.parametrize(
+    ("axes", "width"),
+    [((8, 56, 56), 28), ((16, 7, 7), 7), ((8, 64, 64), 32), ((28, 28), 28), ((3, 35, 35), 35)],
+)
+def test_parts_of_several_axes_lie_side_by_side(axes, width):
+    """A part is some of a line or some whole lines: what begins anywhere is read one by one."""
+    assert best_width(prod(axes), 8, 5, axes) == width
+
+
+def test_lines_that_no_vector_divides_are_read_in_vectors(target):
+    """No load of 8 channels of 56 by 56 asks for the line of each of its elements."""
+    workload = ts.workload("sum", a=8, b=8, c=56, d=56, axes="bcd")
+    code = generate_code(ROWS.scheduled(workload.func, target).mod, target)
+    source = code.mod.inspect_source("ll")
+    # Element by element there are as many as a vector has, at each of the places where vectors are read.
+    assert source.count("load float") < facts(target).lanes("float32")
