@@ -10,7 +10,8 @@ from typing import Any
 from ..contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
-from .register_tile import PACK_NOTHING, register_tile
+from .operand_layout import PACK_NOTHING
+from .register_tile import register_tile
 from .tile_space import ROW_STREAMS, TileChoice, reads_unpacked, tile_choice, tile_space
 
 # A weight packed for so few rows is hardly used.

@@ -27,31 +27,24 @@ Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import gcd
 from typing import Any
 
 from tvm import s_tir
 
 from ..contraction import Contraction, find_contraction
-from ..dot_product import gather_products, interleave, use_dot_products
+from ..dot_product import gather_products, use_dot_products
 from ..loop_partition import partition
-from ..transforms import (
-    PACKING_MARK,
-    finish_tile,
-    inline_blocks,
-    last_order,
-    panel_order,
-    parallel_copy,
-    relayout_read,
-    transpose_last,
-    vectorize_last,
+from ..transforms import finish_tile, inline_blocks, last_order, parallel_copy, vectorize_last
+from .operand_layout import (
+    PACK_FIRST,
+    PACK_IN_BLOCK,
+    PACK_NOTHING,
+    copy_panels,
+    pack_weight,
+    pad_operands,
+    stage_data,
 )
-
-PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
-
-# As many lines keep all threads busy. A copy of fewer is shared by pixels, whose places cost divisions: 32
-# groups of 4 channels at 56x56 with padding take 0.76 ms with lines, 0.91 with pixels, one thread of a Zen 5.
-_MANY_LINES = 32
 
 # Vectors of fewer elements are worth no branches.
 _LEAST_LANES = 4
@@ -71,6 +64,7 @@ def register_tile(
     split_columns: int,
     pack: int,
     pad: int = 0,
+    stage: int = 0,
     products: int = 1,
 ) -> None:
     """Rewrite a contraction in place.
@@ -94,17 +88,19 @@ def register_tile(
     pad : int
         0: rows that are left after whole tiles are computed in a smaller one, where `can_cut` holds; 1: they
         are padded with zeros in a copy of the data.
+    stage : int
+        1: data of which the sum is not the last axis are copied so that it is, where `can_stage` holds.
     products : int
         Products that one instruction sums in each lane: 1, or as many as `dot_product` has.
     """
     nest = find_contraction(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
     tail = _inline_around(sch, nest)
-    _stage_data(sch, nest, lanes, products)
+    stage_data(sch, nest, lanes, stage, products)
     cut = pad == 0 and products == 1 and can_cut(nest, mr, block_rows, split_columns, pack)
-    padded = _pad(sch, nest, 1 if cut else mr, nr, products)
+    padded = pad_operands(sch, nest, 1 if cut else mr, nr, products)
     block = sch.get_sblock(nest.block)
-    panels = None if pack == PACK_NOTHING else _pack_weight(sch, nest, nr, pack, products)
+    panels = None if pack == PACK_NOTHING else pack_weight(sch, nest, nr, pack, products)
     if tail is None:
         tail = sch.get_consumers(block)[0] if padded else sch.cache_write(block, 0, "global")
     elif padded:
@@ -125,13 +121,13 @@ def register_tile(
     shared = [*batch, column_block] if split_columns else [*batch, row_block, column_block]
     if pack == PACK_IN_BLOCK:
         sch.compute_at(panels, column_block)
-        _copy_panels(sch, nest, panels, lanes, whole, products, parallel=False)
+        copy_panels(sch, nest, panels, lanes, whole, products, parallel=False)
     elif split_columns:
         shared.append(row_block)
     if nest.sums >= LEAST_PARALLEL_SUMS:
         sch.parallel(sch.fuse(*shared) if len(shared) > 1 else column_block)
     if panels is not None and pack == PACK_FIRST:
-        _copy_panels(sch, nest, panels, lanes, whole, products, parallel=True)
+        copy_panels(sch, nest, panels, lanes, whole, products, parallel=True)
     if nest.rest:
         arrange = parallel_copy if nest.sums >= LEAST_PARALLEL_SUMS else vectorize_last
         arrange(sch, sch.get_sblock(nest.rest[-1]), lanes)
@@ -205,114 +201,3 @@ def _inline_around(sch: s_tir.Schedule, nest: Contraction) -> Any | None:
     inline_blocks(sch, [name for name in nest.prologue if name not in (nest.staged, nest.weight_block)])
     inline_blocks(sch, [*nest.epilogue[:-1], *nest.rest[:-1]])
     return sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else None
-
-
-def _pad(sch: s_tir.Schedule, nest: Contraction, mr: int, nr: int, products: int) -> bool:
-    """Round axes up to whole tiles, in zero-filled copies of the operands: no tile then has a condition."""
-    pad_rows = nest.plain and nest.row_extent % mr != 0
-    pad_columns = nest.columns % nr != 0
-    pad_sums = nest.channels % products != 0
-    if not pad_rows and not pad_columns and not pad_sums:
-        return False
-    factors = [1] * len(nest.extents)
-    if pad_rows:
-        factors[nest.rows[-1]] = mr
-    if pad_columns:
-        factors[nest.column] = nr
-    if pad_sums:
-        factors[nest.reductions[-1]] = products
-    block = sch.get_sblock(nest.block)
-    window = None if nest.plain else sch.reindex(block, ("read", nest.data))
-    sch.pad_einsum(block, factors)
-    if window is not None:
-        # pad_einsum wants plain indices; the window was made plain for it and is folded back.
-        sch.compute_inline(window)
-    if pad_sums:
-        _copy_lines(sch, _producer_of(sch, block, nest.data))
-    elif pad_rows:
-        copy = _producer_of(sch, block, nest.data)
-        parallel_copy(sch, copy, 1)
-    return pad_rows or pad_columns
-
-
-def _copy_lines(sch: s_tir.Schedule, copy: Any, lanes: int | None = None) -> None:
-    """Run a copy on all threads line by line, its channels as vectors where they fill some."""
-    *outer, _, _ = loops = sch.get_loops(copy)
-    if lanes is not None:
-        vectorize_last(sch, copy, lanes)
-    sch.parallel(sch.fuse(*outer) if len(outer) > 1 else loops[0])
-
-
-def _pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int, products: int) -> Any:
-    """Lay the weight out in panels of nr columns: see `panel_order`."""
-    block = sch.get_sblock(nest.block)
-    if nest.columns % nr or nest.channels % products:
-        panels = _producer_of(sch, block, nest.weight)
-        inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
-    elif nest.weight_block:
-        panels = sch.get_sblock(nest.weight_block)
-    else:
-        panels = sch.cache_read(block, nest.weight, "global")
-    at = nest.weight_axes.index
-    batch, others = [at(axis) for axis in nest.batch], [at(axis) for axis in nest.reductions]
-    order = panel_order(len(nest.weight_axes), batch, at(nest.column), others, nr, products)
-    relayout_read(sch, block, nest.weight, panels, order)
-    if nest.constant_weight and pack == PACK_FIRST:
-        sch.annotate(panels, PACKING_MARK, True)
-    return panels
-
-
-def _copy_panels(
-    sch: s_tir.Schedule,
-    nest: Contraction,
-    panels: Any,
-    lanes: int,
-    whole: bool,
-    products: int,
-    parallel: bool,
-) -> None:
-    """Write panels in vectors; where the weight is contiguous along the sum, transpose it in registers.
-
-    ``whole``: no panel and no block of them is cut short.
-    """
-    if products > 1 and whole and nest.channels % products == 0 and nest.weight_axes[-1] == nest.column:
-        outer = interleave(sch, panels)
-        if parallel:
-            sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
-        return
-    squares = whole and lanes > 1 and nest.channels % lanes == 0 and nest.weight_dtype == nest.dtype
-    if squares and nest.weight_axes[-1] == nest.reductions[-1] and not nest.constant_weight:
-        if parallel:
-            outer = sch.get_loops(panels)[:-2]
-            sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
-        transpose_last(sch, panels, lanes, nest.dtype)
-    elif parallel:
-        parallel_copy(sch, panels, lanes)
-    else:
-        vectorize_last(sch, panels, lanes)
-
-
-def _stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, products: int) -> None:
-    """Copy the data where it is padded, or where its channels are not contiguous, with channels last."""
-    block = sch.get_sblock(nest.block)
-    strided = not nest.plain and nest.data_channel != nest.data_rank - 1
-    if nest.staged is None and not strided:
-        return
-    copy = sch.get_sblock(nest.staged) if nest.staged else sch.cache_read(block, nest.data, "global")
-    if strided:
-        relayout_read(sch, block, nest.data, copy, last_order(nest.data_rank, nest.data_channel))
-    lines = prod(int(sch.get(loop).extent) for loop in sch.get_loops(copy)[:-2])
-    if nest.channels % products:
-        _copy_lines(sch, copy)
-    elif lines >= _MANY_LINES:
-        _copy_lines(sch, copy, lanes)
-    else:
-        parallel_copy(sch, copy, lanes)
-
-
-def _producer_of(sch: s_tir.Schedule, block: Any, read: int) -> Any:
-    name = sch.get(block).reads[read].source.name
-    for producer in sch.get_producers(block):
-        if sch.get(producer).writes[0].source.name == name:
-            return producer
-    raise ValueError(f"no block writes {name}")

@@ -96,6 +96,7 @@ def test_wrong_knobs_are_named(knobs, message):
         ({"block_columns": 999}, "block_columns is at most the panels"),
         ({"pack": 1, "split_columns": 0}, "pack=1 needs split_columns=1"),
         ({"mr": 6, "pad": 1}, "pad=1 where rows could be cut off: mr leaves some"),
+        ({"stage": 1}, "stage=1 where data lie along the rows"),
         ({"nr": 16, "pack": 0}, r"pack=0 needs nr to divide the columns \(60\)"),
     ],
 )

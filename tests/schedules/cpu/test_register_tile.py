@@ -8,6 +8,7 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.code_generation import finished, generate_code
+from tunesmith.schedules.cpu.matmul import MATMUL
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-linux-gnu"
 
@@ -155,3 +156,31 @@ def test_blocks_of_any_lines_are_right(width, target, assert_right):
         schedule = rule.scheduled(workload.func, target, knobs)
         if block_rows in (3, 12, 28):
             assert_right(workload, schedule)
+
+
+@pytest.mark.parametrize("transpose", ["TN", "TT"])
+@pytest.mark.parametrize(("m", "k"), [(48, 64), (50, 33)])
+def test_data_that_lie_along_the_rows_are_turned(transpose, m, k, target, assert_right):
+    """In squares where there are whole ones, else element by element; rows that are left are cut off."""
+    workload = ts.workload("matmul", m=m, n=40, k=k, transpose=transpose)
+    schedule = MATMUL.scheduled(workload.func, target, {"stage": 1})
+    assert_right(workload, schedule)
+    copied = schedule.get(schedule.get_sblock("matmul_update")).reads[1].source
+    assert [int(extent) for extent in copied.shape] == [m, k]
+
+
+def test_a_batch_of_data_is_turned_each_by_itself(target, assert_right):
+    workload = ts.workload("batch_matmul", b=3, m=24, n=40, k=16, transpose="TN")
+    assert_right(workload, MATMUL.scheduled(workload.func, target, {"stage": 1}))
+
+
+def test_large_data_that_lie_along_the_rows_are_turned_by_default(target):
+    """Steps of their sums are far apart; small ones are in cache, and few panels read them seldom."""
+
+    def default(**shape):
+        return MATMUL.space(ts.workload("matmul", **shape).func, target).default["stage"]
+
+    assert default(m=1024, n=1024, k=1024, transpose="TN") == 1
+    assert default(m=1024, n=1024, k=1024, transpose="NN") == 0
+    assert default(m=64, n=1024, k=64, transpose="TN") == 0
+    assert default(m=1024, n=32, k=1024, transpose="TT") == 0

@@ -1,0 +1,160 @@
+"""How the operands of a register tile are laid out: data padded or turned, the weight packed into panels."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from tvm import s_tir
+
+from ..contraction import Contraction
+from ..dot_product import interleave
+from ..transforms import (
+    PACKING_MARK,
+    inline_blocks,
+    last_order,
+    panel_order,
+    parallel_copy,
+    relayout_read,
+    transpose_last,
+    vectorize_last,
+)
+
+PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
+
+# As many lines keep all threads busy. A copy of fewer is shared by pixels, whose places cost divisions: 32
+# groups of 4 channels at 56x56 with padding take 0.76 ms with lines, 0.91 with pixels, one thread of a Zen 5.
+_MANY_LINES = 32
+
+
+def can_stage(nest: Contraction) -> bool:
+    """Tell whether data of a plain product lie side by side along the rows, so that a copy may turn them."""
+    return nest.plain and nest.staged is None and nest.data_channel != nest.data_rank - 1
+
+
+def stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, stage: int, products: int) -> None:
+    """Copy the data where it is padded, or where its channels are not contiguous, with channels last.
+
+    A plain product does without, unless ``stage`` is 1: each step of its sums then reads another page.
+    """
+    block = sch.get_sblock(nest.block)
+    strided = nest.data_channel != nest.data_rank - 1 and (stage == 1 or not nest.plain)
+    if nest.staged is None and not strided:
+        return
+    copy = sch.get_sblock(nest.staged) if nest.staged else sch.cache_read(block, nest.data, "global")
+    if strided:
+        relayout_read(sch, block, nest.data, copy, last_order(nest.data_rank, nest.data_channel))
+    lines = prod(int(sch.get(loop).extent) for loop in sch.get_loops(copy)[:-2])
+    if nest.plain and strided and _transposes(sch, copy, lanes):
+        *outer, row, _ = sch.get_loops(copy)
+        square, _ = sch.split(row, [None, lanes])
+        sch.parallel(sch.fuse(*outer, square))
+        transpose_last(sch, copy, lanes, nest.data_dtype)
+    elif nest.channels % products:
+        _copy_lines(sch, copy)
+    elif lines >= _MANY_LINES:
+        _copy_lines(sch, copy, lanes)
+    else:
+        parallel_copy(sch, copy, lanes)
+
+
+def _transposes(sch: s_tir.Schedule, copy: Any, lanes: int) -> bool:
+    """Tell whether a copy, which swaps its last two axes, is whole squares of float32."""
+    *_, row, channel = (int(sch.get(loop).extent) for loop in sch.get_loops(copy))
+    block = sch.get(copy)
+    swaps = block.reads[0].source.shape[-1] == block.writes[0].source.shape[-2]
+    narrow = str(block.reads[0].source.dtype) != "float32"
+    return bool(swaps) and not narrow and row % lanes == 0 and channel % lanes == 0
+
+
+def pad_operands(sch: s_tir.Schedule, nest: Contraction, mr: int, nr: int, products: int) -> bool:
+    """Round axes up to whole tiles, in zero-filled copies of the operands: no tile then has a condition."""
+    pad_rows = nest.plain and nest.row_extent % mr != 0
+    pad_columns = nest.columns % nr != 0
+    pad_sums = nest.channels % products != 0
+    if not pad_rows and not pad_columns and not pad_sums:
+        return False
+    factors = [1] * len(nest.extents)
+    if pad_rows:
+        factors[nest.rows[-1]] = mr
+    if pad_columns:
+        factors[nest.column] = nr
+    if pad_sums:
+        factors[nest.reductions[-1]] = products
+    block = sch.get_sblock(nest.block)
+    window = None if nest.plain else sch.reindex(block, ("read", nest.data))
+    sch.pad_einsum(block, factors)
+    if window is not None:
+        # pad_einsum wants plain indices; the window was made plain for it and is folded back.
+        sch.compute_inline(window)
+    if pad_sums:
+        _copy_lines(sch, _producer_of(sch, block, nest.data))
+    elif pad_rows:
+        copy = _producer_of(sch, block, nest.data)
+        parallel_copy(sch, copy, 1)
+    return pad_rows or pad_columns
+
+
+def pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int, products: int) -> Any:
+    """Lay the weight out in panels of nr columns: see `panel_order`."""
+    block = sch.get_sblock(nest.block)
+    if nest.columns % nr or nest.channels % products:
+        panels = _producer_of(sch, block, nest.weight)
+        inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
+    elif nest.weight_block:
+        panels = sch.get_sblock(nest.weight_block)
+    else:
+        panels = sch.cache_read(block, nest.weight, "global")
+    at = nest.weight_axes.index
+    batch, others = [at(axis) for axis in nest.batch], [at(axis) for axis in nest.reductions]
+    order = panel_order(len(nest.weight_axes), batch, at(nest.column), others, nr, products)
+    relayout_read(sch, block, nest.weight, panels, order)
+    if nest.constant_weight and pack == PACK_FIRST:
+        sch.annotate(panels, PACKING_MARK, True)
+    return panels
+
+
+def copy_panels(
+    sch: s_tir.Schedule,
+    nest: Contraction,
+    panels: Any,
+    lanes: int,
+    whole: bool,
+    products: int,
+    parallel: bool,
+) -> None:
+    """Write panels in vectors; where the weight is contiguous along the sum, transpose it in registers.
+
+    ``whole``: no panel and no block of them is cut short.
+    """
+    if products > 1 and whole and nest.channels % products == 0 and nest.weight_axes[-1] == nest.column:
+        outer = interleave(sch, panels)
+        if parallel:
+            sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
+        return
+    squares = whole and lanes > 1 and nest.channels % lanes == 0 and nest.weight_dtype == nest.dtype
+    if squares and nest.weight_axes[-1] == nest.reductions[-1] and not nest.constant_weight:
+        if parallel:
+            outer = sch.get_loops(panels)[:-2]
+            sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
+        transpose_last(sch, panels, lanes, nest.dtype)
+    elif parallel:
+        parallel_copy(sch, panels, lanes)
+    else:
+        vectorize_last(sch, panels, lanes)
+
+
+def _copy_lines(sch: s_tir.Schedule, copy: Any, lanes: int | None = None) -> None:
+    """Run a copy on all threads line by line, its channels as vectors where they fill some."""
+    *outer, _, _ = loops = sch.get_loops(copy)
+    if lanes is not None:
+        vectorize_last(sch, copy, lanes)
+    sch.parallel(sch.fuse(*outer) if len(outer) > 1 else loops[0])
+
+
+def _producer_of(sch: s_tir.Schedule, block: Any, read: int) -> Any:
+    name = sch.get(block).reads[read].source.name
+    for producer in sch.get_producers(block):
+        if sch.get(producer).writes[0].source.name == name:
+            return producer
+    raise ValueError(f"no block writes {name}")
