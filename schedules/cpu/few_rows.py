@@ -16,6 +16,9 @@ After::
 The sums stay in L1 or L2; ``depth`` rows of the weight are read side by side, each from one end to the
 other. A register tile over the whole sum, as `matmul` has it, would read a few columns of every row: a page
 for a line. Data and sums are laid out as they are read: rows a power of two apart would evict each other.
+
+A convolution of few pixels, as a network's last ones are, is the same for each place of its window; data are
+copied as the windows lie on them, padding included.
 """
 
 from __future__ import annotations
@@ -67,23 +70,21 @@ def schedule_few_rows(
     """
     nest = find_contraction(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
-    inline_blocks(sch, [*nest.prologue, *nest.epilogue[:-1]])
+    inline_blocks(sch, [*(name for name in nest.prologue if name != nest.staged), *nest.epilogue[:-1]])
     block = sch.get_sblock(nest.block)
     tail = sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else sch.cache_write(block, 0, "global")
-    if _rows(nest) > 1:
-        steps = sch.cache_read(block, nest.data, "global")
-        relayout_read(sch, block, nest.data, steps, _steps_order(nest, depth))
-        parallel_copy(sch, steps, lanes)
+    if _rows(nest) > 1 or not nest.plain:
+        _copy_steps(sch, nest, block, lanes, depth)
     others = [i for i in range(nest.output_rank) if i != nest.output_column]
     order = panel_order(nest.output_rank, (), nest.output_column, others, vectors * lanes)
     sch.transform_layout(block, ("write", 0), order)
 
     loops = sch.get_loops(block)
-    outer, (along,) = [loops[i] for i in nest.rows[:-1]], [loops[i] for i in nest.reductions]
+    outer, (*windows, along) = [loops[i] for i in nest.rows[:-1]], [loops[i] for i in nest.reductions]
     tiles, row = sch.split(loops[nest.rows[-1]], [None, mr])
     share, panel, vector, lane = sch.split(loops[nest.column], [shares, None, vectors, lanes])
     deep, step = sch.split(along, [None, depth])
-    sch.reorder(share, deep, panel, *outer, tiles, step, row, vector, lane)
+    sch.reorder(share, *windows, deep, panel, *outer, tiles, step, row, vector, lane)
     for loop in (step, row, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
@@ -92,17 +93,31 @@ def schedule_few_rows(
     vectorize_last(sch, tail, lanes)
     if nest.row_extent % mr:
         partition(sch, tiles)
-    sch.decompose_reduction(block, deep)
+    sch.decompose_reduction(block, windows[0] if windows else deep)
 
 
-def _steps_order(nest: Contraction, depth: int) -> IndexMap:
+def _copy_steps(sch: s_tir.Schedule, nest: Contraction, block: Any, lanes: int, depth: int) -> None:
+    """Copy data in the order in which they are read; of a convolution, what is under each output's window."""
+    if nest.plain:
+        copy, channel = sch.cache_read(block, nest.data, "global"), nest.data_channel
+    else:
+        copy = sch.reindex(block, ("read", nest.data))
+        channel = len(sch.get(copy).writes[0].source.shape) - 1
+    if nest.staged:
+        sch.compute_inline(sch.get_sblock(nest.staged))
+    rank = len(sch.get(copy).writes[0].source.shape)
+    relayout_read(sch, block, nest.data, copy, _steps_order(rank, channel, depth))
+    parallel_copy(sch, copy, lanes)
+
+
+def _steps_order(rank: int, channel: int, depth: int) -> IndexMap:
     """Return the index map from data's indices to (k // depth, rows..., k % depth)."""
 
     def order(*index: Any) -> tuple[Any, ...]:
-        rows = [i for at, i in enumerate(index) if at != nest.data_channel]
-        return index[nest.data_channel] // depth, *rows, index[nest.data_channel] % depth
+        rows = [i for at, i in enumerate(index) if at != channel]
+        return index[channel] // depth, *rows, index[channel] % depth
 
-    return IndexMap.from_func(order, ndim=nest.data_rank, index_dtype="int64")
+    return IndexMap.from_func(order, ndim=rank, index_dtype="int64")
 
 
 @dataclass(frozen=True)
@@ -135,7 +150,7 @@ class _Choice:
 
         64 rows by 3072 x 768, 2 threads of a Zen 3: 2.4 ms with tiles of 5 or 6 rows, 2.2 with 4.
         """
-        shares, depths = self.shares[0], [d for d in _DEPTHS if self.nest.depth % d == 0]
+        shares, depths = self.shares[0], [d for d in _DEPTHS if self.nest.channels % d == 0]
         tiles = [
             (mr, vectors)
             for vectors in self.widths(shares)
@@ -164,7 +179,7 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
     item = machine.vector_bits // 8 // machine.lanes(nest.weight_dtype)
     choice = _Choice(nest, machine)
     in_cache = nest.columns * nest.depth * item <= machine.l2_bytes * machine.cores
-    if in_cache or not choice.shares or nest.depth % _DEPTHS[0]:
+    if in_cache or not choice.shares or nest.channels % _DEPTHS[0]:
         return None
     default = choice.default()
     rows = tuple(sorted({*(r for r in _ROWS if r <= nest.row_extent), default["mr"]}))
@@ -175,7 +190,7 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("vectors", tuple(widths), "vectors of columns in a tile"),
             Knob(
                 "depth",
-                tuple(d for d in _DEPTHS if nest.depth % d == 0),
+                tuple(d for d in _DEPTHS if nest.channels % d == 0),
                 "rows of the weight that are read side by side",
             ),
             Knob("shares", choice.shares, "parts of the columns that threads take"),
@@ -187,7 +202,7 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
                 f"lanes * vectors * shares divides the columns ({nest.columns})",
                 lambda k: nest.columns % (k["lanes"] * k["vectors"] * k["shares"]) == 0,
             ),
-            Constraint(f"depth divides the sum ({nest.depth})", lambda k: nest.depth % k["depth"] == 0),
+            Constraint(f"depth divides the sum ({nest.channels})", lambda k: nest.channels % k["depth"] == 0),
             Constraint(
                 f"mr is at most the row axis ({nest.row_extent})", lambda k: k["mr"] <= nest.row_extent
             ),
@@ -201,13 +216,11 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
 
 
 def _fits(nest: Contraction) -> bool:
-    plain = (
-        nest.plain and not nest.batch and not nest.rest and nest.staged is None and len(nest.reductions) == 1
-    )
+    alone = not nest.batch and not nest.rest and nest.weight_block is None
     along = nest.weight_axes[-1] == nest.column and nest.output_column == nest.output_rank - 1
     # Panels of a constant weight are packed beforehand, and read in one stretch each: 4 rows by 3072 x 768
     # take 0.13 ms with them, 0.29 with this rule.
-    return plain and along and not nest.constant_weight and _rows(nest) <= _MOST_ROWS
+    return alone and along and not nest.constant_weight and _rows(nest) <= _MOST_ROWS
 
 
 def _rows(nest: Contraction) -> int:

@@ -44,6 +44,23 @@ def test_data_lies_as_it_is_read(transpose, depth, target, assert_right):
     assert [int(extent) for extent in copied.shape] == [depth // 8, 16, 8]
 
 
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"h": 7, "w": 7, "kh": 1, "kw": 1},
+        {"h": 9, "w": 8, "kh": 1, "kw": 1, "stride": 2},
+        {"n": 2, "h": 5, "w": 6, "kh": 3, "kw": 2, "padding": 1, "stride": 2},
+        {"h": 7, "w": 7, "kh": 3, "kw": 3, "padding": 2, "dilation": 2, "bias": 1, "relu": 1},
+    ],
+)
+def test_a_convolution_of_few_pixels(image, depth, target, assert_right):
+    inputs = -(-depth // (image["kh"] * image["kw"]) // 8) * 8 + 8
+    workload = ts.workload("conv2d", **{"n": 1, **image}, ci=inputs, co=256)
+    assert rules_for(workload.func, target)[0] is FEW_ROWS
+    for knobs in ({}, {"mr": 2, "vectors": 1, "depth": 4}):
+        assert_right(workload, FEW_ROWS.scheduled(workload.func, target, knobs))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_other_types(dtype, depth, target, assert_right):
     workload = ts.workload("matmul", dtype=dtype, m=2, n=256, k=4 * depth)
@@ -55,7 +72,9 @@ def test_others_are_left_alone(depth, target):
     many = ts.workload("matmul", m=65, n=256, k=depth)
     along_sum = ts.workload("matmul", m=1, n=256, k=depth, transpose="NT")
     odd = ts.workload("matmul", m=1, n=255, k=depth)
-    for workload in (small, many, along_sum, odd, ts.workload("relu", m=8, n=8)):
+    pixels = ts.workload("conv2d", n=1, h=9, w=9, ci=depth, co=256, kh=1, kw=1)
+    first = ts.workload("conv2d", n=1, h=7, w=7, ci=depth, co=256, kh=1, kw=1, layout="NCHW")
+    for workload in (small, many, along_sum, odd, pixels, first, ts.workload("relu", m=8, n=8)):
         assert FEW_ROWS.space(workload.func, target) is None, workload.label
     packed_before = ts.workload("matmul", m=4, n=256, k=depth).func.with_attr(CONSTANT_ARGUMENTS, [1])
     assert FEW_ROWS.space(packed_before, target) is None
