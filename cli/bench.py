@@ -94,11 +94,11 @@ def bench(
     """Time an operator's schedules beside libraries and the machine's limit.
 
     Each implementation runs in a process of its own, in turns with the others, after a warm-up and after
-    its output was found right. OP may be all: every operator that tunesmith brings. Exit status 1 if one is
-    wrong or a schedule crashes.
+    its output was found right. OP may be all: every operator that tunesmith brings. Ctrl-C ends it with what
+    was measured until then. Exit status 1 if one is wrong or a schedule crashes.
     """
     from ..tuning.benchmark.baselines import LIBRARIES
-    from ..tuning.benchmark.bench import bench as compare
+    from ..tuning.benchmark.bench import bench_each
 
     names = list(dict.fromkeys(name.strip() for name in implementations.split(",") if name.strip()))
     compile_for = runnable_target(target)
@@ -108,10 +108,18 @@ def bench(
         raise InputError(f"tuned needs a database, and there is no {DEFAULT_DATABASE} here; give --db FILE")
     if not shapes:
         print_notice(f"timing the {len(workloads)} examples of {operator}; --shape chooses others")
-    timing: dict[str, Any] = {"rounds": rounds, "min_repeat_ms": min_repeat_ms, "cold_cache": cold_cache}
-    rows = compare(workloads, names, database=database, target=compile_for, **timing)
-    ratio = Column("ratio", f"time / {names[0]}", times)
-    print_rows(rows, [*_COLUMNS[:-2], ratio, *_COLUMNS[-2:]], as_json)
+    how = (rounds, min_repeat_ms, cold_cache, print_notice)
+    rows: list[dict[str, Any]] = []
+    try:
+        for found in bench_each(workloads, names, database, compile_for, *how):
+            rows += found
+            if as_json:
+                print_rows(found, [], as_json)
+    finally:
+        # Also after Ctrl-C: what was measured until then.
+        if rows and not as_json:
+            ratio = Column("ratio", f"time / {names[0]}", times)
+            print_rows(rows, [*_COLUMNS[:-2], ratio, *_COLUMNS[-2:]], as_json)
     _print_summary(rows, names[0])
     # A library that is not installed may be missing, a schedule may not: then it crashed.
     schedules = [name for name in names if name not in LIBRARIES]

@@ -1,4 +1,5 @@
 import pytest
+from tunesmith.tuning.benchmark import bench as bench_module
 
 SHAPE = "m=8,n=16,k=4"
 
@@ -27,6 +28,19 @@ def test_timing_options_are_passed_on(run):
 def test_a_wrong_kernel_ends_with_status_1(run, user_file):
     outcome = run("bench", f"{user_file}:TREBLE", "--implementations", "default")
     assert outcome.status == 1
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_was_measured_until_ctrl_c_is_printed(run, monkeypatch, as_json):
+    def first_then_interrupted(*args):
+        yield [{"operator": "matmul", "implementation": "default", "median_s": 0.5, "verified": True}]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_module, "bench_each", first_then_interrupted)
+    outcome = run("bench", "matmul", "--implementations", "default", *["--json"] * as_json)
+    assert outcome.status == 130
+    assert outcome.stdout.count("matmul") == 1
+    assert "interrupted" in outcome.stderr
 
 
 @pytest.mark.parametrize(

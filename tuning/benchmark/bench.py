@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf, isfinite
 from statistics import median
 from typing import Any
@@ -100,6 +101,24 @@ def bench(
     InputError
         There is no such implementation, ``tuned`` has no database, or a number makes no sense.
     """
+    workloads = [workload] if isinstance(workload, Workload) else workload
+    measured = bench_each(
+        workloads, implementations, database, target, rounds, min_repeat_ms, cold_cache, say
+    )
+    return list(chain.from_iterable(measured))
+
+
+def bench_each(
+    workloads: Sequence[Workload],
+    implementations: Sequence[str],
+    database: Database | None,
+    target: Any,
+    rounds: int,
+    min_repeat_ms: float,
+    cold_cache: bool,
+    say: Callable[[str], None],
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of each workload as soon as it is measured; see `bench`."""
     target = as_target(target)
     names = list(dict.fromkeys(implementations))
     _check(names, database)
@@ -107,14 +126,12 @@ def bench(
         raise InputError(f"rounds must be at least 1: rounds={rounds}")
     warm = Timing(0, rounds, min_repeat_ms)
     timing = replace(warm, cold_cache=cold_cache)
-    workloads = [workload] if isinstance(workload, Workload) else workload
     with ExitStack() as stack:
         folder = new_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         preload = ("tvm", "tunesmith.tuning.benchmark.bench_tasks")
         group = stack.enter_context(WorkerGroup(len(names) + 1, preload=preload, growth_bytes=inf))
         *workers, peak_worker = group.workers
-        rows: list[dict[str, Any]] = []
         for each in workloads:
             cases = prepare_cases(each, f"{folder}/{each.hash}")
             ready = []
@@ -130,8 +147,7 @@ def bench(
             say(
                 f"{each.label}: multiply-adds alone, measured in turns with these, reach {gflops:.1f} GFLOP/s"
             )
-            rows += _rows(each, target, ready, seconds, gflops)
-    return rows
+            yield _rows(each, target, ready, seconds, gflops)
 
 
 def _check(names: Sequence[str], database: Database | None) -> None:
