@@ -19,6 +19,7 @@ first. Every vector of data serves nr multiply-adds, and every vector of the wei
 from __future__ import annotations
 
 from itertools import product
+from math import prod
 from typing import Any
 
 from tvm import s_tir
@@ -37,8 +38,9 @@ from .register_tile import LEAST_PARALLEL_SUMS
 _MOST_IN_CACHE, _MOST_ROWS = 3, 8
 # The lanes of a vector of partial sums are added one by one: shorter sums spend their time on that.
 _LEAST_STEPS = 8
-# Multiply-adds that must be in flight to hide their latency: 4 or 5 cycles times 2 units.
-_SUMS = 8
+# Multiply-adds that must be in flight to hide their latency: 4 or 5 cycles times 2 units. With more than
+# twice as many LLVM loads so far ahead that sums leave their registers: 24 of them in 32.
+_SUMS, _MOST_SUMS = 8, 16
 _ROWS = tuple(range(1, _MOST_ROWS + 1))
 _COLUMNS = (1, 2, 3, 4, 6, 8)
 
@@ -94,7 +96,8 @@ def dots_space(func: Any, target: Any) -> KnobSpace | None:
 
     rows = tuple(r for r in _ROWS if nest.row_extent % r == 0)
     columns = tuple(c for c in _COLUMNS if nest.columns % c == 0)
-    mr, nr = min((tile for tile in product(rows, columns) if fits(*tile)), key=_cost)
+    tiles = [tile for tile in product(rows, columns) if fits(*tile) and prod(tile) <= _MOST_SUMS]
+    mr, nr = min(tiles, key=_cost)
     return KnobSpace(
         knobs=(
             Knob("lanes", (lanes,), "elements in a vector"),

@@ -42,8 +42,9 @@ from ..transforms import inline_blocks, panel_order, parallel_copy, relayout_rea
 _MOST_ROWS = 64
 _DEPTHS = (4, 8, 16, 32)
 _DEPTH = 8
-# Multiply-adds that must be in flight: tiles are many, and the next one's begin while one's end.
-_SUMS = 4
+# Multiply-adds that must be in flight: tiles are many, and the next one's begin while one's end. So many are
+# worth having without spills.
+_SUMS, _MANY_SUMS = 4, 8
 _VECTORS = (1, 2, 3, 4, 6, 8)
 _ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14)
 
@@ -146,20 +147,29 @@ class _Choice:
         return vectors * (mr + (mr > 1) * steps) + 1 <= self.machine.vector_registers
 
     def default(self) -> Knobs:
-        """Return the tile with the fewest loads; several of them leave room for the vectors of three steps.
+        """Return the tile with the fewest loads, of those that leave registers for the weight.
 
-        64 rows by 3072 x 768, 2 threads of a Zen 3: 2.4 ms with tiles of 5 or 6 rows, 2.2 with 4.
+        Where there are several tiles of rows, LLVM keeps the weight's vectors of all steps for the next one.
+        Where they do not fit, those of three steps shall: 64 rows by 3072 x 768, 2 threads of a Zen 3, take
+        2.4 ms with tiles of 5 or 6 rows, 2.2 with 4.
         """
         shares, depths = self.shares[0], [d for d in _DEPTHS if self.nest.channels % d == 0]
-        tiles = [
+        depth = max(d for d in depths if d <= max(_DEPTH, depths[0]))
+        extent = self.nest.row_extent
+        alone = [(extent, vectors) for vectors in self.widths(shares) if self.fits(extent, vectors)]
+        several = next(filter(None, (self._tiles(shares, steps) for steps in (depth, 3))), [])
+        tiles = [*several, *alone] or [(1, self.widths(shares)[0])]
+        mr, vectors = min(tiles, key=lambda tile: self._cost(*tile))
+        return {"lanes": self.lanes, "vectors": vectors, "depth": depth, "shares": shares, "mr": mr}
+
+    def _tiles(self, shares: int, steps: int) -> list[tuple[int, int]]:
+        """List the tiles of several, rows and vectors, that leave room for the weight's vectors of steps."""
+        return [
             (mr, vectors)
             for vectors in self.widths(shares)
-            for mr in range(1, self.nest.row_extent + 1)
-            if self.fits(mr, vectors, 1 if mr == self.nest.row_extent else 3)
+            for mr in range(2, self.nest.row_extent)
+            if mr * vectors >= _MANY_SUMS and self.fits(mr, vectors, steps)
         ]
-        mr, vectors = min(tiles, key=lambda tile: self._cost(*tile))
-        depth = max(d for d in depths if d <= max(_DEPTH, depths[0]))
-        return {"lanes": self.lanes, "vectors": vectors, "depth": depth, "shares": shares, "mr": mr}
 
     def _cost(self, mr: int, vectors: int) -> float:
         """Estimate what a vector of columns takes: its multiply-adds and loads, too few of them in flight."""
