@@ -126,11 +126,10 @@ class TileChoice:
         return best if self._cost(*best) < _CLEARLY * self._cost(mr, vectors) else (mr, vectors)
 
     def _cost(self, mr: int, vectors: int) -> float:
-        """Estimate what a line takes: multiply-adds, dearer with more loads each and too few in flight."""
+        """Estimate what a line takes."""
         panels = ceil(self.nest.columns / (vectors * self.lanes))
         sums = self.nest.tiles_in_line(mr) * mr * panels * vectors
-        in_flight = min(1, mr * vectors / _FMAS_IN_FLIGHT)
-        return sums * (1 + _LOAD * (1 / mr + 1 / vectors)) / in_flight
+        return sums * tile_cost(mr, vectors)
 
     def blocks(self, mr: int, nr: int) -> dict[str, int]:
         """Choose the blocks, who shares what, and where panels are packed.
@@ -172,6 +171,11 @@ class TileChoice:
         """Round the row tiles of a block up to whole lines where they are more than one."""
         line = self.nest.tiles_in_line(mr)
         return rows if rows <= line else ceil(rows / line) * line
+
+
+def tile_cost(mr: int, vectors: int) -> float:
+    """Estimate a multiply-add in a register tile: dearer with more loads each and too few in flight."""
+    return (1 + _LOAD * (1 / mr + 1 / vectors)) / min(1, mr * vectors / _FMAS_IN_FLIGHT)
 
 
 def tile_choice(nest: Contraction, target: Any, products: int = 1) -> TileChoice:

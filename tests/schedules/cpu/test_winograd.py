@@ -7,6 +7,7 @@ import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import in_form
 from tunesmith.schedules.cpu.conv2d import CONV2D
@@ -136,3 +137,13 @@ def test_a_constant_weight_is_laid_out_beforehand(target, assert_right):
     assert PACKING_MARK in schedule.mod.script()
     assert PACKING_MARK not in WINOGRAD.scheduled(WORKLOADS["padded"].func, target).mod.script()
     assert_right(WORKLOADS["padded"], schedule)
+
+
+@pytest.mark.parametrize(("size", "channels"), [(28, 128), (28, 512), (14, 256), (14, 512), (56, 256)])
+def test_few_registers_hold_tiles_of_several_rows(size, channels):
+    """49 tiles share rows of 7 or 1: not with two vectors in 16 registers, where rows of 7 do not fit."""
+    haswell = as_target({"kind": "llvm", "mcpu": "haswell", "num-cores": 2})
+    image = {"n": 1, "h": size, "w": size, "ci": channels, "co": channels}
+    default = WINOGRAD.space(ts.workload("conv2d", **image, kh=3, kw=3, padding=1).func, haswell).default
+    assert default["m"] == 4
+    assert default["mr"] * default["nr"] // default["lanes"] >= 7
