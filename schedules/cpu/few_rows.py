@@ -31,6 +31,7 @@ from tvm import s_tir
 from tvm.tirx import IndexMap
 
 from ...machine.facts import Facts, facts
+from ..analysis import loads_of
 from ..contraction import Contraction, find_contraction
 from ..loop_partition import partition
 from ..rule import ScheduleRule
@@ -100,25 +101,26 @@ def schedule_few_rows(
 def _copy_steps(sch: s_tir.Schedule, nest: Contraction, block: Any, lanes: int, depth: int) -> None:
     """Copy data in the order in which they are read; of a convolution, what is under each output's window."""
     if nest.plain:
-        copy, channel = sch.cache_read(block, nest.data, "global"), nest.data_channel
+        copy, channel, windows = sch.cache_read(block, nest.data, "global"), nest.data_channel, []
     else:
-        copy = sch.reindex(block, ("read", nest.data))
-        channel = len(sch.get(copy).writes[0].source.shape) - 1
+        copy, node = sch.reindex(block, ("read", nest.data)), sch.get(block)
+        read = next(load for load in loads_of(node.body) if load.source.same_as(node.reads[nest.data].source))
+        # A window's loop of one iteration is no dimension of the copy.
+        place = {axis: dimension for dimension, axis in enumerate(read.indices)}
+        *windows, channel = [place[var] for at in nest.reductions if (var := node.iter_vars[at].var) in place]
     if nest.staged:
         sch.compute_inline(sch.get_sblock(nest.staged))
     rank = len(sch.get(copy).writes[0].source.shape)
-    relayout_read(sch, block, nest.data, copy, _steps_order(rank, channel, depth))
-    parallel_copy(sch, copy, lanes)
-
-
-def _steps_order(rank: int, channel: int, depth: int) -> IndexMap:
-    """Return the index map from data's indices to (k // depth, rows..., k % depth)."""
+    rows = [i for i in range(rank) if i not in (*windows, channel)]
 
     def order(*index: Any) -> tuple[Any, ...]:
-        rows = [i for at, i in enumerate(index) if at != channel]
-        return index[channel] // depth, *rows, index[channel] % depth
+        """From data's indices to (window..., k // depth, rows..., k % depth)."""
+        steps, step = index[channel] // depth, index[channel] % depth
+        return *(index[i] for i in windows), steps, *(index[i] for i in rows), step
 
-    return IndexMap.from_func(order, ndim=rank, index_dtype="int64")
+    order_of_reading = IndexMap.from_func(order, ndim=rank, index_dtype="int64")
+    relayout_read(sch, block, nest.data, copy, order_of_reading)
+    parallel_copy(sch, copy, lanes)
 
 
 @dataclass(frozen=True)
