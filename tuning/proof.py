@@ -11,7 +11,6 @@ from .. import schedules as schedule_table
 from ..kernels.operator import Workload
 from ..machine.target import as_target, target_text
 from ..schedules.rule import ScheduleRule
-from .measuring.cases import prepare_cases
 from .running.workbench import Workbench
 
 UNSCHEDULED = "unscheduled"
@@ -73,7 +72,7 @@ def _verified(
     """Build and run each schedule of a workload, and judge it in a row."""
     workload_ir = tvm.ir.save_json(workload.func)
     every_built = bench.build([bench.job(workload_ir, target, rule) for rule in rules.values()])
-    cases = prepare_cases(workload, f"{bench.folder}/{workload.hash}")
+    cases = bench.cases(workload)
     for name, built in zip(rules, every_built, strict=True):
         ran = bench.check(built, cases)
         yield {

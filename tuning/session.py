@@ -22,7 +22,7 @@ from ..machine.target import target_text
 from .budget import Standing
 from .learning.experience import experiences
 from .ledger import Ledger
-from .measuring.cases import Cases, prepare_cases
+from .measuring.cases import Cases
 from .measuring.measurement import Timing
 from .records.candidate import Candidate
 from .records.database import Database
@@ -165,7 +165,7 @@ class Session:
     @cached_property
     def cases(self) -> Cases:
         """The inputs that candidates are checked and timed on."""
-        return prepare_cases(self.workload, f"{self.bench.folder}/{self.workload.hash}")
+        return self.bench.cases(self.workload)
 
     def announce(self) -> None:
         """Say that the tuning of the workload in this space begins."""

@@ -16,6 +16,7 @@ from tunesmith.schedules.rule import ScheduleRule
 from tunesmith.schedules.space import Knob, KnobSpace
 from tunesmith.tuning import conclusion, tuner
 from tunesmith.tuning import session as session_module
+from tunesmith.tuning.measuring.cases import prepare_cases
 from tunesmith.tuning.measuring.tasks import BuildJob, Built, Ran
 from tunesmith.tuning.records.record import Status
 from tunesmith.tuning.reporting.events import Learned, Started, TrialEnded, TuneResult, quiet
@@ -67,6 +68,9 @@ class FakeBench:
 
     def pipeline(self):
         return FakePipeline(self)
+
+    def cases(self, workload):
+        return prepare_cases(workload, f"{self.folder}/{workload.hash}")
 
     def job(self, *arguments, quick):
         assert quick, "what is built for its trial alone need not be the very fastest"

@@ -56,6 +56,15 @@ def test_trials_are_recorded_and_the_default_comes_first(tuned, tiles):
     assert len({str(r.knobs) for r in records}) == 6
 
 
+def test_every_space_of_a_workload_is_checked_on_the_same_cases(tmp_path):
+    """Cases that were made anew under who had read them: right candidates had changed their inputs."""
+    image = {"n": 1, "h": 56, "w": 56, "ci": 32, "co": 32, "kh": 3, "kw": 3, "padding": 1}
+    workload = ts.workload("conv2d", **image)
+    result = ts.tune(workload, space="all", database=tmp_path / "t.db", strategy="random", trials=8, **BRIEF)
+    assert {record.space for record in ts.Database(tmp_path / "t.db").records()} == {"winograd", "conv2d"}
+    assert result.counts == {Status.OK: 8}
+
+
 def test_the_answer_is_what_the_database_gives(tuned, small):
     result, path, _ = tuned
     best = ts.Database(path).best(small.hash, target_text(host_target()))

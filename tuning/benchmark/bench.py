@@ -132,8 +132,8 @@ def bench_each(
         preload = ("tvm", "tunesmith.tuning.benchmark.bench_tasks")
         group = stack.enter_context(WorkerGroup(len(names) + 1, preload=preload, growth_bytes=inf))
         *workers, peak_worker = group.workers
-        for each in workloads:
-            cases = prepare_cases(each, f"{folder}/{each.hash}")
+        for nth, each in enumerate(workloads):
+            cases = prepare_cases(each, f"{folder}/{nth}")
             ready = []
             for name, worker in zip(names, workers, strict=True):
                 prepared = _prepared(name, worker, each, cases, database, target)

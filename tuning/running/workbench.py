@@ -9,10 +9,11 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
 
+from ...kernels.operator import Workload
 from ...machine.interrupts import uninterrupted
 from ...machine.temporary import new_folder
 from ...schedules.rule import ScheduleRule
-from ..measuring.cases import Cases
+from ..measuring.cases import Cases, prepare_cases
 from ..measuring.measurement import Timing
 from ..measuring.tasks import BuildJob, Built, CompareJob, Ran, RunJob
 from ..processes.worker import WorkerGroup, start_workers
@@ -55,6 +56,7 @@ class Workbench:
         self.timeout_s = timeout_s
         self.folder = new_folder()
         self._libraries = 0
+        self._cases: dict[str, Cases] = {}
         try:
             runners = 1 if remote is None else remote.servers().total
             self._group = group or start_workers(builders, runners)
@@ -113,6 +115,12 @@ class Workbench:
         library = str(Path(self.folder) / f"candidate{self._libraries}.so")
         portable = None if rule is None else portable_rule(rule)
         return BuildJob(workload_ir, target, library, portable, knobs, trace, quick)
+
+    def cases(self, workload: Workload) -> Cases:
+        """Return a workload's test cases: made once, because who has read them expects them not to change."""
+        if workload.hash not in self._cases:
+            self._cases[workload.hash] = prepare_cases(workload, f"{self.folder}/{workload.hash}")
+        return self._cases[workload.hash]
 
     def pipeline(self) -> Pipeline:
         """Return a pipeline of these workers."""
