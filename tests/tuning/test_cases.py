@@ -1,3 +1,5 @@
+import signal
+
 import numpy as np
 import pytest
 import tunesmith as ts
@@ -138,3 +140,17 @@ def test_positions_are_within_the_array_they_point_into(func, limit):
 def test_a_gather_is_verified(small):
     assert index_limits(small.func) == {}
     assert all(row["ok"] for row in ts.verify(Workload("take", {}, "float32", take(10), 24)))
+
+
+def test_ctrl_c_waits_until_a_file_is_written(small, tmp_path, monkeypatch):
+    """NumPy turns one that comes while it writes into an error of its own."""
+    written = []
+
+    def save(file, array):
+        signal.raise_signal(signal.SIGINT)
+        written.append(file)
+
+    monkeypatch.setattr(np, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_cases(small, str(tmp_path / "cases"))
+    assert len(written) == 1

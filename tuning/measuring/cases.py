@@ -15,6 +15,7 @@ import numpy as np
 
 from ...kernels.operator import Workload
 from ...machine.errors import InputError
+from ...machine.interrupts import uninterrupted
 from ...machine.signature import ArgSpec
 from .guards import GuardedArray
 from .measurement import seconds_of
@@ -61,7 +62,9 @@ def prepare_cases(workload: Workload, folder: str, seed: int | None = None) -> C
         try:
             Path(folder).mkdir(exist_ok=True)
             for arg, array in enumerate(arrays):
-                np.save(cases.file(case, arg), array)
+                # Ctrl-C within makes NumPy say that the file is no path.
+                with uninterrupted():
+                    np.save(cases.file(case, arg), array)
         except OSError as error:
             raise InputError(
                 f"cannot write the test cases of {workload.label} to {folder}: {error.strerror or error}; "
