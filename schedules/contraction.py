@@ -12,6 +12,7 @@ from tvm.ir import TensorLoad
 from tvm.tirx import Add, Cast, IterVar, Mul, Var
 
 from ..kernels.operator import CONSTANT_ARGUMENTS
+from ..machine.facts import Facts
 from .analysis import block_names, index_variables, one_reduction, static_extents
 from .surroundings import blocks_around, lays_out_anew
 
@@ -136,6 +137,12 @@ class Contraction:
     def depth(self) -> int:
         """Products summed for one output."""
         return prod(self.extents[position] for position in self.reductions)
+
+
+def weight_exceeds_l2(nest: Contraction, machine: Facts) -> bool:
+    """Tell whether the weight is larger than the second caches of all cores together."""
+    item = machine.vector_bits // 8 // machine.lanes(nest.weight_dtype)
+    return nest.columns * nest.depth * item > machine.l2_bytes * machine.cores
 
 
 @lru_cache(maxsize=16)  # each rule asks, and then its rewriting

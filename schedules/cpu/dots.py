@@ -26,11 +26,12 @@ from tvm import s_tir
 
 from ...machine.facts import Facts, facts
 from ..analysis import loops_by_kind, loops_inside
-from ..contraction import Contraction, find_contraction
+from ..contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import inline_blocks
 from .register_tile import LEAST_PARALLEL_SUMS
+from .tile_space import FMAS_IN_FLIGHT
 
 # More rows are worth panels: so many where the weight is in cache, so many where it comes from memory. On 2
 # threads of a Zen 3, by 4096 x 4096: 1 row takes 2.2 ms (3.3 by `general`), 3 rows 2.2 (6.5), 4 rows 2.2 (3.2
@@ -38,9 +39,8 @@ from .register_tile import LEAST_PARALLEL_SUMS
 _MOST_IN_CACHE, _MOST_ROWS = 3, 8
 # The lanes of a vector of partial sums are added one by one: shorter sums spend their time on that.
 _LEAST_STEPS = 8
-# Multiply-adds that must be in flight to hide their latency: 4 or 5 cycles times 2 units. With more than
-# twice as many LLVM loads so far ahead that sums leave their registers: 24 of them in 32.
-_SUMS, _MOST_SUMS = 8, 16
+# With more sums LLVM loads so far ahead that they leave their registers: 24 of them in 32.
+_MOST_SUMS = 2 * FMAS_IN_FLIGHT
 _ROWS = tuple(range(1, _MOST_ROWS + 1))
 _COLUMNS = (1, 2, 3, 4, 6, 8)
 
@@ -123,7 +123,7 @@ def dots_space(func: Any, target: Any) -> KnobSpace | None:
 def _cost(tile: tuple[int, int]) -> tuple[float, int]:
     """Estimate what a product takes: loads, and too few in flight; of equals, the weight is read less."""
     mr, nr = tile
-    return (1 + 1 / mr + 1 / nr) / min(1, mr * nr / _SUMS), -mr
+    return (1 + 1 / mr + 1 / nr) / min(1, mr * nr / FMAS_IN_FLIGHT), -mr
 
 
 def _positive(knobs: Knobs) -> bool:
@@ -133,9 +133,8 @@ def _positive(knobs: Knobs) -> bool:
 def _fits(nest: Contraction, machine: Facts) -> bool:
     plain = nest.plain and not nest.batch and not nest.rest and nest.staged is None
     along = nest.weight_axes[-1] == nest.reductions[-1] and nest.data_channel == nest.data_rank - 1
-    item = machine.vector_bits // 8 // machine.lanes(nest.weight_dtype)
-    in_cache = nest.columns * nest.depth * item <= machine.l2_bytes * machine.cores
-    few = nest.outer_rows * nest.row_extent <= (_MOST_IN_CACHE if in_cache else _MOST_ROWS)
+    most = _MOST_ROWS if weight_exceeds_l2(nest, machine) else _MOST_IN_CACHE
+    few = nest.outer_rows * nest.row_extent <= most
     floating = nest.data_dtype.startswith(("float", "bfloat")) and nest.dtype.startswith("float")
     return plain and along and few and floating and len(nest.reductions) == 1 and not nest.constant_weight
 

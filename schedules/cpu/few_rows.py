@@ -32,20 +32,21 @@ from tvm.tirx import IndexMap
 
 from ...machine.facts import Facts, facts
 from ..analysis import loads_of
-from ..contraction import Contraction, find_contraction
+from ..contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import inline_blocks, panel_order, parallel_copy, relayout_read, vectorize_last
+from .tile_space import FMAS_IN_FLIGHT
 
 # More rows use what is packed into panels often enough. On 2 threads of a Zen 3, by 4096 x 4096: 16 rows take
 # 4.3 ms (10.7 by `matmul`), 32 rows 7.1 (14.4), 64 rows 13.4 (19.4), 128 rows 29.1 (33.8).
 _MOST_ROWS = 64
 _DEPTHS = (4, 8, 16, 32)
 _DEPTH = 8
-# Multiply-adds that must be in flight: tiles are many, and the next one's begin while one's end. So many are
-# worth having without spills.
-_SUMS, _MANY_SUMS = 4, 8
+# Multiply-adds that must be in flight: half of what hides their latency, because tiles are many, and the next
+# one's begin while one's end.
+_SUMS = FMAS_IN_FLIGHT // 2
 _VECTORS = (1, 2, 3, 4, 6, 8)
 _ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14)
 
@@ -170,7 +171,7 @@ class _Choice:
             (mr, vectors)
             for vectors in self.widths(shares)
             for mr in range(2, self.nest.row_extent)
-            if mr * vectors >= _MANY_SUMS and self.fits(mr, vectors, steps)
+            if mr * vectors >= FMAS_IN_FLIGHT and self.fits(mr, vectors, steps)
         ]
 
     def _cost(self, mr: int, vectors: int) -> float:
@@ -188,10 +189,8 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
     if nest is None or not _fits(nest):
         return None
     machine, registers = facts(target), facts(target).vector_registers
-    item = machine.vector_bits // 8 // machine.lanes(nest.weight_dtype)
     choice = _Choice(nest, machine)
-    in_cache = nest.columns * nest.depth * item <= machine.l2_bytes * machine.cores
-    if in_cache or not choice.shares or nest.channels % _DEPTHS[0]:
+    if not weight_exceeds_l2(nest, machine) or not choice.shares or nest.channels % _DEPTHS[0]:
         return None
     default = choice.default()
     rows = tuple(sorted({*(r for r in _ROWS if r <= nest.row_extent), default["mr"]}))

@@ -63,8 +63,8 @@ def _transposes(sch: s_tir.Schedule, copy: Any, lanes: int) -> bool:
     *_, row, channel = (int(sch.get(loop).extent) for loop in sch.get_loops(copy))
     block = sch.get(copy)
     swaps = block.reads[0].source.shape[-1] == block.writes[0].source.shape[-2]
-    narrow = str(block.reads[0].source.dtype) != "float32"
-    return bool(swaps) and not narrow and row % lanes == 0 and channel % lanes == 0
+    wide = str(block.reads[0].source.dtype) == "float32"
+    return bool(swaps) and wide and row % lanes == 0 and channel % lanes == 0
 
 
 def pad_operands(sch: s_tir.Schedule, nest: Contraction, mr: int, nr: int, products: int) -> bool:

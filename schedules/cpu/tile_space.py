@@ -22,7 +22,7 @@ from .register_tile import LEAST_PARALLEL_SUMS, can_cut
 _BROADCAST_REGISTERS = 1
 
 # Multiply-adds that must be in flight to hide their latency: 4 or 5 cycles times 2 units.
-_FMAS_IN_FLIGHT = 8
+FMAS_IN_FLIGHT = 8
 
 # Rows are separate streams: with more than an L1 cache has ways, rows a power of two apart evict each other.
 ROW_STREAMS = 8
@@ -104,7 +104,7 @@ class TileChoice:
 
     def wide_vectors(self, mr: int) -> int:
         """Return the vectors of a tile: two, more where few rows leave too few multiply-adds in flight."""
-        needed = max(2, ceil(_FMAS_IN_FLIGHT / mr))
+        needed = max(2, ceil(FMAS_IN_FLIGHT / mr))
         fitting = next(v for v in range(needed, 0, -1) if v == 1 or mr <= self.fitting_rows(v))
         return max(1, min(fitting, ceil(self.nest.columns / self.lanes)))
 
@@ -175,7 +175,7 @@ class TileChoice:
 
 def tile_cost(mr: int, vectors: int) -> float:
     """Estimate a multiply-add in a register tile: dearer with more loads each and too few in flight."""
-    return (1 + _LOAD * (1 / mr + 1 / vectors)) / min(1, mr * vectors / _FMAS_IN_FLIGHT)
+    return (1 + _LOAD * (1 / mr + 1 / vectors)) / min(1, mr * vectors / FMAS_IN_FLIGHT)
 
 
 def tile_choice(nest: Contraction, target: Any, products: int = 1) -> TileChoice:

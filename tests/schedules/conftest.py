@@ -11,6 +11,7 @@ import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.machine.arrays import aligned_copy, aligned_empty, as_tensor
+from tunesmith.machine.facts import facts
 from tunesmith.machine.signature import ArgSpec
 from tunesmith.machine.target import host_target
 from tunesmith.tuning.measuring.verdict import compare
@@ -95,3 +96,10 @@ def assert_same_outputs(run) -> Callable[..., None]:
                 assert verdict.ok, verdict.message
 
     return same
+
+
+@pytest.fixture(scope="session")
+def depth(target) -> int:
+    """A sum as long as a weight of 256 columns needs to exceed the caches of all cores."""
+    machine = facts(target)
+    return machine.l2_bytes * machine.cores // (256 * 4) + 32

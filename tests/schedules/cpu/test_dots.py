@@ -4,17 +4,9 @@ import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.errors import InputError
-from tunesmith.machine.facts import facts
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.cpu.dots import DOTS
-
-
-@pytest.fixture(scope="module")
-def depth(target):
-    """A sum as long as a weight of 256 columns needs to exceed the caches of all cores."""
-    machine = facts(target)
-    return machine.l2_bytes * machine.cores // (256 * 4) + 32
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 8])

@@ -3,17 +3,9 @@
 import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
-from tunesmith.machine.facts import facts
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.cpu.few_rows import FEW_ROWS
 from tunesmith.schedules.loop_partition import partition_loops
-
-
-@pytest.fixture(scope="module")
-def depth(target):
-    """A sum as long as a weight of 256 columns needs to exceed the caches of all cores."""
-    machine = facts(target)
-    return machine.l2_bytes * machine.cores // (256 * 4) + 32
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 16, 64])
