@@ -21,8 +21,8 @@ demo: .venv/installed  ## the main job: verify, bench, tune, and put the result 
 	$(PY) examples/demo.py
 
 test: .venv/installed  ## every test
-	@echo "==> test: pytest"
-	$(PY) -m pytest -q
+	@echo "==> test: pytest, a process for each core"
+	$(PY) -m pytest -q -n logical --maxprocesses 8
 
 check: .venv/installed  ## style and types
 	@echo "==> check: ruff, ruff format, mypy"

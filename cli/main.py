@@ -12,6 +12,7 @@ import click
 
 from .. import __version__
 from ..machine.errors import InputError, unknown_name
+from ..machine.interrupts import kept_interrupts
 from .bench import bench
 from .compare import compare
 from .compile import compile_command
@@ -43,12 +44,13 @@ class CommandLine(Group):
         """Run a command and exit with its status."""
         words = sys.argv[1:] if args is None else list(args)
         try:
-            result = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
+            with kept_interrupts():
+                result = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
             status = result if isinstance(result, int) else DONE
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
             status = WRONG_CALL
-        except click.Abort:
+        except (click.Abort, KeyboardInterrupt):
             if DEBUG in words:
                 traceback.print_exc()
             click.echo("interrupted", err=True)

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from .interrupts import raise_kept_interrupt
+
 
 class InputError(ValueError):
     """A call or its input is wrong.
@@ -64,6 +66,7 @@ def blamed(what: str, function: Callable[..., Any]) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
+        raise_kept_interrupt()
         own = getattr(function, "func", function)  # that of a partial
         if str(getattr(own, "__module__", "")).startswith("tunesmith."):
             raise

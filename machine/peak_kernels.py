@@ -6,6 +6,8 @@ from typing import Any
 
 from tvm.script import tirx as T
 
+from .dot_instructions import DotInstruction
+
 
 def multiply_add(threads: int, accumulators: int, lanes: int, dtype: str, rounds: int) -> Any:
     """Build ``acc[i] = acc[i] * x + y`` on independent vectors held in registers.
@@ -36,9 +38,15 @@ def multiply_add(threads: int, accumulators: int, lanes: int, dtype: str, rounds
     return main
 
 
-def dot_products(threads: int, accumulators: int, lanes: int, dtype: str, rounds: int) -> Any:
-    """Build the same with AVX-512 VNNI: each int32 of ``acc[i]`` gains four products of bytes of x and y."""
-    del dtype
+def dot_products(instruction: DotInstruction, threads: int, accumulators: int, rounds: int) -> Any:
+    """Build the same with an instruction: each int32 of ``acc[i]`` gains several products of it and x.
+
+    A product of two operands that stay as they are would be computed once.
+    """
+    lanes, sums = instruction.lanes, f"int32x{instruction.lanes}"
+    data, x = (
+        f"{each}x{instruction.elements}" for each in (instruction.data_dtype, instruction.weight_dtype)
+    )
 
     @T.prim_func(s_tir=True)
     def main(start: T.handle, factors: T.handle, result: T.handle) -> None:
@@ -53,12 +61,10 @@ def dot_products(threads: int, accumulators: int, lanes: int, dtype: str, rounds
                     acc[i, v] = S[i, v]
             for _ in T.serial(rounds):
                 for i in T.unroll(accumulators):
-                    acc[i, T.ramp(T.int32(0), 1, lanes)] = T.call_llvm_pure_intrin(
-                        T.llvm_lookup_intrinsic_id("llvm.x86.avx512.vpdpbusd.512"),
-                        acc.vload([i, 0], "int32x16"),
-                        T.reinterpret(F.vload([0, 0], "int32x16"), dtype="int8x64"),
-                        T.reinterpret(F.vload([1, 0], "int32x16"), dtype="int8x64"),
-                        dtype="int32x16",
+                    acc[i, T.ramp(T.int32(0), 1, lanes)] = instruction.added(
+                        acc.vload([i, 0], sums),
+                        T.reinterpret(acc.vload([i, 0], sums), dtype=data),
+                        T.reinterpret(F.vload([0, 0], sums), dtype=x),
                     )
             for i in T.unroll(accumulators):
                 for v in T.vectorized(lanes):

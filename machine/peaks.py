@@ -25,11 +25,12 @@ from tvm.target import codegen
 from . import peak_kernels
 from .arrays import aligned_empty, as_tensor
 from .cache import cache_folder
-from .facts import Facts, facts, has_feature, machine_fingerprint
+from .dot_instructions import DotInstruction, dot_instruction
+from .facts import Facts, facts, machine_fingerprint
 from .target import host_target
 
 # The method's version: peaks measured another way are not read back.
-_METHOD = 2
+_METHOD = 3
 
 _ACCUMULATORS = (12, 24)
 """Independent vectors tried: latency times units needs 8 to 10; AVX-512 has room for 24, others for 12."""
@@ -47,11 +48,9 @@ _LEAST_CALLS = 5
 _FAST_PERCENTILE = 20
 """Of the times of many short calls: a busy neighbour lengthens some of them, nothing shortens any."""
 
-_INTEGER_DTYPE = "int8"
+_INTEGER_DTYPE = "int32"
 _WIDENED_DTYPE = "float32"
-_BYTE_DTYPE = "uint8"
-_PRODUCTS_OF_BYTES = 4
-"""Products of bytes that AVX-512 VNNI sums in a lane of int32."""
+_BYTE_DTYPES = ("int8", "uint8")
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,8 @@ class Peaks:
     gflops : mapping of str to float
         For each dtype, 10^9 operations a second of multiply-adds held in registers; one is two operations.
         float16 and bfloat16 operands may be widened once and summed in float32, so theirs is at least
-        float32's. int8 is multiplied and added in int32; uint8 too, or with int8 by AVX-512 VNNI where the
-        CPU has it.
+        float32's. Products of int8 and uint8 by int8 are summed by a `DotInstruction` where the CPU has
+        one, and multiplied and added in int32 where it has none.
     memory_gbps : float
         10^9 bytes a second from memory: the better of reading, and of copying with both directions counted.
     l1_gbps, l2_gbps, l3_gbps : float
@@ -83,7 +82,8 @@ class Peaks:
     def seconds(self, flops: float, bytes_moved: float, dtype: str) -> float:
         """Return the roofline: ``max(flops / peak, bytes / bandwidth)`` in seconds.
 
-        A dtype that was not measured counts as the nearest one that was: integers as int8, others as float32.
+        A dtype that was not measured counts as the nearest one that was: integers as int32, others as
+        float32.
         """
         nearest = _INTEGER_DTYPE if dtype.startswith(("int", "uint", "bool")) else _WIDENED_DTYPE
         gflops = self.gflops.get(dtype, self.gflops[nearest])
@@ -156,8 +156,7 @@ def _measure() -> Peaks:
         "float16": max(widened, _multiply_add_peak(here, threads, "float16") if _has_float16() else 0.0),
         # TVM computes bfloat16 in float32 on every CPU.
         "bfloat16": widened,
-        "int8": _multiply_add_peak(here, threads, "int32"),
-        "uint8": _multiply_add_peak(here, threads, _multiplied_dtype("uint8")),
+        **{dtype: _multiply_add_peak(here, threads, dtype) for dtype in (*_BYTE_DTYPES, _INTEGER_DTYPE)},
     }
     l1, l2, l3 = (
         _read_bandwidth(here, threads, size // 2)
@@ -183,11 +182,9 @@ def multiply_add_call(dtype: str) -> tuple[Callable[[], Any], int]:
 
 
 def _multiplied_dtype(dtype: str) -> str:
-    """Return the type that values of a dtype are multiplied and added in; uint8 where bytes are."""
-    if dtype == _BYTE_DTYPE and has_feature(host_target(), "avx512vnni"):
-        return dtype
+    """Return the type that values of a dtype are multiplied and added in; a byte's own where bytes are."""
     if dtype.startswith(("int", "uint", "bool")):
-        return "int32"
+        return dtype if dtype in _BYTE_DTYPES else _INTEGER_DTYPE
     return dtype if dtype == "float64" or (dtype == "float16" and _has_float16()) else _WIDENED_DTYPE
 
 
@@ -200,27 +197,36 @@ def _multiply_add_peak(here: Facts, threads: int, dtype: str) -> float:
 def _multiply_add_calls(here: Facts, threads: int, dtype: str) -> list[tuple[Callable[[], Any], int]]:
     room = here.vector_registers - 2  # x and y take one each
     counts = [count for count in _ACCUMULATORS if count <= room]
-    if dtype == _BYTE_DTYPE:
-        return [_dot_products(threads, count, here.lanes("int32")) for count in counts]
-    return [_multiply_adds(threads, count, here.lanes(dtype), dtype) for count in counts]
+    instruction = dot_instruction(host_target(), dtype, "int8") if dtype in _BYTE_DTYPES else None
+    if instruction is not None:
+        return [_dot_products(threads, count, instruction) for count in counts]
+    summed = _INTEGER_DTYPE if dtype in _BYTE_DTYPES else dtype
+    return [_multiply_adds(threads, count, here.lanes(summed), summed) for count in counts]
 
 
-def _dot_products(threads: int, accumulators: int, lanes: int) -> tuple[Callable[[], Any], int]:
-    """Return a call with this many accumulators of byte products, and its operations."""
-    call, sums = _multiply_adds(threads, accumulators, lanes, "int32", peak_kernels.dot_products)
-    return call, sums * _PRODUCTS_OF_BYTES
-
-
-def _multiply_adds(
-    threads: int,
-    accumulators: int,
-    lanes: int,
-    dtype: str,
-    kernel: Callable[..., Any] = peak_kernels.multiply_add,
+def _dot_products(
+    threads: int, accumulators: int, instruction: DotInstruction
 ) -> tuple[Callable[[], Any], int]:
+    """Return a call of the instruction with this many accumulators, and its operations."""
+    rounds = _MULTIPLY_ADDS // accumulators
+    kernel = peak_kernels.dot_products(instruction, threads, accumulators, rounds)
+    call, sums = _called(kernel, threads, accumulators, instruction.lanes, _INTEGER_DTYPE)
+    return call, sums * instruction.products
+
+
+def _multiply_adds(threads: int, accumulators: int, lanes: int, dtype: str) -> tuple[Callable[[], Any], int]:
     """Return a call with this many accumulators, and its operations."""
     rounds = _MULTIPLY_ADDS // accumulators
-    call = _compiled(kernel(threads, accumulators, lanes, dtype, rounds))
+    kernel = peak_kernels.multiply_add(threads, accumulators, lanes, dtype, rounds)
+    return _called(kernel, threads, accumulators, lanes, dtype)
+
+
+def _called(
+    kernel: Any, threads: int, accumulators: int, lanes: int, dtype: str
+) -> tuple[Callable[[], Any], int]:
+    """Return a call of a kernel on operands of its own, and its operations, each sum's product one."""
+    rounds = _MULTIPLY_ADDS // accumulators
+    call = _compiled(kernel)
     start = np.linspace(1, 2, accumulators * lanes).reshape(accumulators, lanes).astype(dtype)
     # A value near 1 keeps the sums finite and normal; integers wrap around.
     factors = np.array([[0.999], [0.001]] if np.dtype(dtype).kind == "f" else [[3], [1]])

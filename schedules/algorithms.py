@@ -14,7 +14,15 @@ from typing import Any
 from tvm import s_tir
 
 from ..machine.errors import InputError
-from . import attention_form, grouped_form, lines_form, separable_form, whole_rows_form, winograd_form
+from . import (
+    attention_form,
+    grouped_form,
+    lines_form,
+    separable_form,
+    whole_rows_form,
+    widened_form,
+    winograd_form,
+)
 from .analysis import root_block
 
 _NOTE = "tunesmith.algorithm."
@@ -28,6 +36,7 @@ ALGORITHMS: dict[str, Callable[[Any, int], Any]] = {
     "separable": separable_form.restate,
     "lines": lines_form.restate,
     "padded_keys": attention_form.restate,
+    "widened": widened_form.restate,
 }
 """Functions from a PrimFunc and a number to another with the same parameters and result, by name.
 

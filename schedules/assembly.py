@@ -12,11 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _LABEL = re.compile(r"^([.\w$]+):")
-_INSTRUCTION = re.compile(r"^\s+([a-z][\w.]*)\s*(.*)$")
+# LLVM may say which of two encodings it means.
+_INSTRUCTION = re.compile(r"^\s+(?:\{e?vex\d?\}\s*)?([a-z][\w.]*)\s*(.*)$")
 _FUSED = re.compile(
-    r"^(vfn?m(add|sub)\d+[ps][sdh]|vpdp\w+|vpmaddwd|vdpbf16ps"  # x86
+    r"^(vfn?m(add|sub)\d+[ps][sdh]|vpdp\w+|v?pmaddwd|vdpbf16ps"  # x86
     r"|fn?m(la|ls|add|sub)|[su]+dot|bfdot|[su]?mlal?2?|[su]?mmla)$"  # aarch64
 )
+# These multiply and sum two products; another instruction adds the sums up.
+_SUMS_OF_TWO = re.compile(r"^v?pmaddwd$")
+_ADDS_UP = re.compile(r"^v?paddd$")
 # The address of memory: (%rbx,%rax) or -64(%rcx) of x86, [x3, #2048] of aarch64.
 _ADDRESS = re.compile(r"\((%[^)]*)\)|(?:^|, )\[([^\]]*)\]")
 _COMMENT = re.compile(r"\s+(# |//).*$")
@@ -151,12 +155,15 @@ def summing_loops(assembly: str) -> list[InnerLoop]:
 
 def _summary(label: str, body: Sequence[_Instruction]) -> InnerLoop:
     fused = [each for each in body if each.fused]
+    added_to = [each for each in fused if _SUMS_OF_TWO.match(each.name) is None]
+    if len(added_to) < len(fused):
+        added_to += [each for each in body if _ADDS_UP.match(each.name)]
     return InnerLoop(
         label=label,
         instructions=len(body),
         multiply_adds=len(fused),
         bits=min((each.bits for each in fused), default=0),
-        accumulators=len({each.accumulator for each in fused}),
+        accumulators=len({each.accumulator for each in added_to}),
         loads=sum(each.loads for each in body),
         stores=sum(each.stores for each in body),
         spills=sum(each.spills for each in body),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
 from typing import Any
 
 from tvm import ir, sym, tirx
+from tvm.script import tirx as T
 
+from ..machine.dot_instructions import DOT_INSTRUCTIONS, DotInstruction
 from ..machine.errors import InputError
 
 _TYPES = {
@@ -152,13 +155,16 @@ class Expressions:
             return self._extremum(node, kind.lower()), _ATOM
         if isinstance(node, tirx.Not | tirx.BitwiseNot):
             return f"{'!' if kind == 'Not' else '~'}{self.write(node.a, _UNARY)}", _UNARY
+        if isinstance(node, tirx.Broadcast):
+            return f"({self.type(node.ty.dtype)}){{}} + {self.write(node.value, 11)}", 10
+        if isinstance(node, tirx.Cast) and _VECTOR.fullmatch(str(node.ty.dtype)):
+            return f"__builtin_convertvector({self.write(node.value)}, {self.type(node.ty.dtype)})", _ATOM
         if isinstance(node, tirx.Cast):
             return f"({c_type(node.ty.dtype)}){self.write(node.value, _UNARY)}", _UNARY
         if isinstance(node, tirx.Select):
             return self._choice(node.condition, node.true_value, node.false_value), _CONDITIONAL
         if isinstance(node, tirx.Shuffle):
-            parts = [*map(self.write, node.vectors), *map(self.write, node.indices)]
-            text = f"__builtin_shufflevector({', '.join(parts)})"
+            text = self._shuffled(node)
             return self.shuffled.get(text, text), _ATOM
         if isinstance(node, ir.Call):
             return self._call(node)
@@ -187,6 +193,15 @@ class Expressions:
         self.helpers[name] = f"static inline {kind} {name}({kind} a, {kind} b) {{\n{body}"
         return f"{name}({self.write(node.a)}, {self.write(node.b)})"
 
+    def _shuffled(self, node: Any) -> str:
+        """Write a shuffle. C shuffles two vectors, so that more are joined before."""
+        vectors, lanes = [*map(self.write, node.vectors)], int(node.vectors[0].ty.dtype.lanes)
+        while len(vectors) > 2:
+            pairs, lanes = zip(vectors[::2], vectors[1::2], strict=True), 2 * lanes
+            whole = ", ".join(map(str, range(lanes)))
+            vectors = [f"__builtin_shufflevector({one}, {other}, {whole})" for one, other in pairs]
+        return f"__builtin_shufflevector({', '.join([*vectors, *map(self.write, node.indices)])})"
+
     def _choice(self, condition: Any, yes: Any, no: Any) -> str:
         parts = (self.write(each, _CONDITIONAL + 1) for each in (condition, yes, no))
         return "{} ? {} : {}".format(*parts)
@@ -200,8 +215,10 @@ class Expressions:
         if function == "likely":
             return self._bound(node.args[0])
         if function == "reinterpret":
-            kinds = c_type(node.args[0].ty.dtype), c_type(dtype)
+            kinds = self.type(node.args[0].ty.dtype), self.type(dtype)
             return "((union {{ {} from; {} to; }}){{{}}}).to".format(*kinds, self.write(*node.args)), _ATOM
+        if function == "call_llvm_pure_intrin" and node.args[0].value in _dot_instructions():
+            return self._dot_products(_dot_instructions()[node.args[0].value], node.args[1:]), _ATOM
         if dtype not in ("float32", "float64"):
             raise no_words_for(node)
         suffix = "f" if dtype == "float32" else ""
@@ -211,6 +228,29 @@ class Expressions:
         if function not in _MATH:
             raise no_words_for(node)
         return f"{function}{suffix}({', '.join(arguments)})", _ATOM
+
+    def _dot_products(self, instruction: DotInstruction, operands: Any) -> str:
+        """Write a call of a function that does what an instruction does, on any CPU."""
+        lanes, products, elements = instruction.lanes, instruction.products, instruction.elements
+        data, weight = (f"{each}x{elements}" for each in (instruction.data_dtype, instruction.weight_dtype))
+        kinds = {"sums": f"int32x{lanes}", "data": data, "weight": weight}
+        sums, *_ = (self.type(kind) for kind in kinds.values())
+        given = [f"{kind} {name}" for name, kind in kinds.items() if instruction.adds or name != "sums"]
+        start = "" if instruction.adds else f"    {sums} sums = {{0}};\n"
+        self.helpers[str(instruction)] = (
+            # A warning that functions of such vectors are called otherwise by other compilers.
+            '#pragma GCC diagnostic ignored "-Wpsabi"\n'
+            f"static inline {sums} {instruction}({', '.join(given)}) {{\n{start}"
+            f"    for (int i = 0; i < {elements}; ++i) sums[i / {products}] += data[i] * weight[i];\n"
+            "    return sums;\n}"
+        )
+        return f"{instruction}({', '.join(map(self.write, operands))})"
+
+
+@cache
+def _dot_instructions() -> dict[int, DotInstruction]:
+    """Return the instructions by LLVM's number."""
+    return {T.llvm_lookup_intrinsic_id(each.function): each for each in DOT_INSTRUCTIONS}
 
 
 def identifier(text: str) -> str:

@@ -14,7 +14,8 @@ from tvm.tirx import Add, Cast, IterVar, Mul, Var
 from ..kernels.operator import CONSTANT_ARGUMENTS
 from ..machine.facts import Facts
 from .analysis import block_names, index_variables, one_reduction, static_extents
-from .surroundings import blocks_around, lays_out_anew
+from .surroundings import blocks_around, lays_out_anew, widens
+from .window_padding import PaddedAxis, padded_axes
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,16 @@ class Contraction:
     prologue : tuple of str
         Blocks that make the operands, in order.
     staged : str or None
-        The one of them that must stay a copy because it pads the data, or brings its channels together.
+        The one of them that must stay a copy because it pads or widens the data, or brings its channels
+        together.
     weight_block : str or None
-        The one of them that lays the weight out anew: what makes the panels.
+        The one of them that lays the weight out anew, or widens it: what makes the panels.
     epilogue : tuple of str
         Blocks that work on the output element by element, in order.
     rest : tuple of str
         Blocks after these that rearrange the output, in order.
+    padded : tuple of PaddedAxis
+        The axes along which a window slides over zeros around the data.
     constant_weight : bool
         True where the caller promises that the weight does not change between calls.
     """
@@ -97,6 +101,7 @@ class Contraction:
     weight_block: str | None
     epilogue: tuple[str, ...]
     rest: tuple[str, ...]
+    padded: tuple[PaddedAxis, ...]
     constant_weight: bool
 
     @property
@@ -180,8 +185,9 @@ def find_contraction(func: Any) -> Contraction | None:
     if around is None:
         return None
     prologue, staged, epilogue, rest = around
+    copy = None if plain or staged is None else sch.get(sch.get_sblock(staged))
     weights = [operands[weight].source]
-    weight_block = next((n for n in prologue if lays_out_anew(sch, n, weights[0])), None)
+    weight_block = next((n for n in prologue if _makes_panels(sch, n, weights[0])), None)
     if weight_block is not None:
         weights = [region.source for region in sch.get(sch.get_sblock(weight_block)).reads]
     return Contraction(
@@ -208,6 +214,7 @@ def find_contraction(func: Any) -> Contraction | None:
         weight_block=weight_block,
         epilogue=epilogue,
         rest=rest,
+        padded=padded_axes(copy, block, operands[data].indices) if copy else (),
         constant_weight=all(is_constant_argument(func, each) for each in weights),
     )
 
@@ -264,6 +271,10 @@ def _tiled_last(rows: tuple[int, ...], extents: tuple[int, ...], plain: bool) ->
 
 def _read_index(block: Any, load: TensorLoad) -> int:
     return next(i for i, region in enumerate(block.reads) if region.source.same_as(load.source))
+
+
+def _makes_panels(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
+    return lays_out_anew(sch, name, weight) or widens(sch, name, weight)
 
 
 def is_constant_argument(func: Any, buffer: Any) -> bool:

@@ -1,10 +1,7 @@
-"""Sums of four byte products in every lane of a vector: AVX-512 VNNI's ``vpdpbusd``.
+"""Sums of neighbouring integer products in one instruction: how a schedule puts a `DotInstruction` in place.
 
-One instruction adds, in each of 16 lanes, four products of a uint8 and an int8 to an int32, exactly::
-
-    sums[j] += data[0] * weight[j, 0] + data[1] * weight[j, 1] + ... + data[3] * weight[j, 3]
-
-So the four bytes of a row are broadcast as one int32, and the weight of a column lies in fours.
+TVM finds in the loops what an intrinsic describes, and puts the instruction there. It knows those that were
+registered in its process: an intrinsic is when it is used, or when a trace names it.
 """
 
 from __future__ import annotations
@@ -16,41 +13,134 @@ from tvm import s_tir
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
-from ..machine.facts import has_feature
-
-PRODUCTS = 4
-"""Products that the instruction sums in each lane."""
-
-LANES = 16
-"""Its lanes, each an int32."""
-
-DOT_PRODUCTS = "tunesmith_dot_products_16x4"
-INTERLEAVING = "tunesmith_interleave_4x16"
-"""Names under which TVM knows the intrinsics, which traces hold."""
+from ..machine.dot_instructions import DOT_INSTRUCTIONS, WIDENED, DotInstruction
+from .transposition import performing, transposed
 
 
-def has_dot_products(target: Any) -> bool:
-    """Tell whether a target's CPU has the instruction."""
-    return has_feature(target, "avx512vnni")
+def register_intrinsics(trace: str) -> None:
+    """Register the intrinsics that a trace names."""
+    for instruction in DOT_INSTRUCTIONS:
+        if _dot_products_name(instruction) in trace:
+            _register_dot_products(instruction)
+        for narrow in {instruction.weight_dtype, *WIDENED}:
+            if _interleaving_name(instruction, narrow) in trace:
+                _register_interleaving(instruction, narrow)
+            if _turning_name(instruction, narrow) in trace:
+                _register_turning(instruction, narrow)
+
+
+def instruction_of(lanes: int, products: int, data_dtype: str, weight_dtype: str) -> DotInstruction:
+    """Return the instruction of this shape for operands of these types; a space offers no others."""
+    wanted = (lanes, products, data_dtype, weight_dtype)
+    return next(i for i in DOT_INSTRUCTIONS if (i.lanes, i.products, i.data_dtype, i.weight_dtype) == wanted)
+
+
+def gather_products(
+    sch: s_tir.Schedule, block: Any, column: int, sums: int, vectors: int, instruction: DotInstruction
+) -> Any:
+    """Gather ``vectors`` instructions of one row into a block; return it.
+
+    Its loops are those of the block before, columns and sums that much shorter. Conditions that later splits
+    bring stay outside of it: `tensorize` wants none.
+    """
+    loops = sch.get_loops(block)
+    loops[column], vector, lane = sch.split(loops[column], [None, vectors, instruction.lanes])
+    loops[sums], product = sch.split(loops[sums], [None, instruction.products])
+    sch.reorder(*loops, vector, lane, product)
+    sch.blockize(lane)
+    return sch.blockize(vector)
+
+
+def use_dot_products(sch: s_tir.Schedule, start: Any, block: Any, instruction: DotInstruction) -> None:
+    """Put instructions into a block of `gather_products`, whose ``start`` sets the sums to zero."""
+    (zeros,), (products,) = sch.get_child_blocks(start), sch.get_child_blocks(block)
+    # A panel of one vector has no loop over vectors.
+    for vector in (*sch.get_loops(zeros), *sch.get_loops(products)):
+        sch.unroll(vector)
+    (zero,) = sch.get_child_blocks(zeros)
+    sch.vectorize(sch.get_loops(zero)[-1])
+    sch.tensorize(products, _register_dot_products(instruction))
+
+
+def interleave(sch: s_tir.Schedule, panels: Any, instruction: DotInstruction) -> list[Any]:
+    """Copy a weight whose columns are contiguous into groups, in registers; return the loops around."""
+    *outer, column, _ = sch.get_loops(panels)
+    _, lane = sch.split(column, [None, instruction.lanes])
+    sch.tensorize(lane, _register_interleaving(instruction, _source_dtype(sch, panels)))
+    return list(outer)
+
+
+def turn(sch: s_tir.Schedule, panels: Any, instruction: DotInstruction) -> list[Any]:
+    """Copy a weight that is contiguous along the sum into groups, squares of them; return the loops around.
+
+    Panels are whole squares of ``lanes`` columns by ``lanes`` groups.
+    """
+    *outer, group, column, product = sch.get_loops(panels)
+    (groups, group), (columns, column) = (sch.split(e, [None, instruction.lanes]) for e in (group, column))
+    sch.reorder(groups, columns, group, column, product)
+    sch.tensorize(group, _register_turning(instruction, _source_dtype(sch, panels)))
+    return [*outer, groups]
+
+
+def _source_dtype(sch: s_tir.Schedule, copy: Any) -> str:
+    return str(sch.get(copy).reads[0].source.dtype)
+
+
+def _dot_products_name(instruction: DotInstruction) -> str:
+    name = f"tunesmith_dot_products_{instruction.lanes}x{instruction.products}"
+    types = instruction.data_dtype, instruction.weight_dtype
+    # Traces of the time when there was but one instruction name no types.
+    return name if types == ("uint8", "int8") else "_".join((name, *types))
+
+
+def _interleaving_name(instruction: DotInstruction, narrow: str) -> str:
+    name = f"tunesmith_interleave_{instruction.products}x{instruction.lanes}"
+    types = narrow, instruction.weight_dtype
+    return name if types == ("int8", "int8") else "_".join((name, *types))
+
+
+def _turning_name(instruction: DotInstruction, narrow: str) -> str:
+    types = f"{narrow}_{instruction.weight_dtype}"
+    return f"tunesmith_turn_groups_{instruction.lanes}x{instruction.products}_{types}"
 
 
 @cache
-def register_dot_products() -> None:
-    """Register the intrinsics with TVM."""
-    TensorIntrin.register(DOT_PRODUCTS, _dot_products(), _vpdpbusd(), override=True)
-    TensorIntrin.register(INTERLEAVING, _interleaved(), _in_registers(), override=True)
+def _register_dot_products(instruction: DotInstruction) -> str:
+    """Register what an instruction does; return its name."""
+    name = _dot_products_name(instruction)
+    TensorIntrin.register(name, _dot_products(instruction), _instruction(instruction), override=True)
+    return name
 
 
-def _dot_products() -> Any:
+@cache
+def _register_interleaving(instruction: DotInstruction, narrow: str) -> str:
+    """Register how weights of a type come into groups; return its name."""
+    name = _interleaving_name(instruction, narrow)
+    described, performed = _interleaved(instruction, narrow), _in_registers(instruction, narrow)
+    TensorIntrin.register(name, described, performed, override=True)
+    return name
+
+
+@cache
+def _register_turning(instruction: DotInstruction, narrow: str) -> str:
+    """Register how weights of a type that lie along the sum come into groups; return its name."""
+    name, described = _turning_name(instruction, narrow), _turned(instruction, narrow)
+    TensorIntrin.register(name, described, _turned_in_registers(instruction, described), override=True)
+    return name
+
+
+def _dot_products(instruction: DotInstruction) -> Any:
+    lanes, products = instruction.lanes, instruction.products
+
     @T.prim_func(s_tir=True)
     def described(a: T.handle, b: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (PRODUCTS,), "uint8", offset_factor=1)
-        B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
-        C = T.match_buffer(c, (LANES,), "int32", offset_factor=1)
+        A = T.match_buffer(a, (products,), instruction.data_dtype, offset_factor=1)
+        B = T.match_buffer(b, (lanes, products), instruction.weight_dtype, offset_factor=1)
+        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1)
         with T.sblock("root"):
-            T.reads(C[0:LANES], A[0:PRODUCTS], B[0:LANES, 0:PRODUCTS])
-            T.writes(C[0:LANES])
-            for j, q in T.grid(LANES, PRODUCTS):
+            T.reads(C[0:lanes], A[0:products], B[0:lanes, 0:products])
+            T.writes(C[0:lanes])
+            for j, q in T.grid(lanes, products):
                 with T.sblock("dot"):
                     vj, vq = T.axis.remap("SR", [j, q])
                     C[vj] = C[vj] + T.cast(A[vq], "int32") * T.cast(B[vj, vq], "int32")
@@ -58,101 +148,98 @@ def _dot_products() -> Any:
     return described
 
 
-def _vpdpbusd() -> Any:
+def _instruction(instruction: DotInstruction) -> Any:
+    lanes, products, elements = instruction.lanes, instruction.products, instruction.elements
+    group, data = (f"{instruction.data_dtype}x{count}" for count in (products, elements))
+    weight, sums = f"{instruction.weight_dtype}x{elements}", f"int32x{lanes}"
+
     @T.prim_func(s_tir=True)
     def performed(a: T.handle, b: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (PRODUCTS,), "uint8", offset_factor=1)
-        B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
-        C = T.match_buffer(c, (LANES,), "int32", offset_factor=1)
+        A = T.match_buffer(a, (products,), instruction.data_dtype, offset_factor=1)
+        B = T.match_buffer(b, (lanes, products), instruction.weight_dtype, offset_factor=1)
+        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1)
         with T.sblock("root"):
-            T.reads(C[0:LANES], A[0:PRODUCTS], B[0:LANES, 0:PRODUCTS])
-            T.writes(C[0:LANES])
-            # LLVM wants the operands as bytes, though the instruction's own types are of int32.
-            everywhere = T.reinterpret(
-                T.broadcast(T.reinterpret(A.vload([0], "uint8x4"), dtype="int32"), LANES), dtype="int8x64"
-            )
-            C[T.ramp(T.int32(0), 1, LANES)] = T.call_llvm_pure_intrin(
-                T.llvm_lookup_intrinsic_id("llvm.x86.avx512.vpdpbusd.512"),
-                C.vload([0], "int32x16"),
-                everywhere,
-                B.vload([0, 0], dtype="int8x64"),
-                dtype="int32x16",
+            T.reads(C[0:lanes], A[0:products], B[0:lanes, 0:products])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = instruction.added(
+                C.vload([0], sums),
+                T.reinterpret(
+                    T.broadcast(T.reinterpret(A.vload([0], group), dtype="int32"), lanes), dtype=data
+                ),
+                B.vload([0, 0], dtype=weight),
             )
 
     return performed
 
 
-def _interleaved() -> Any:
+def _interleaved(instruction: DotInstruction, narrow: str) -> Any:
+    lanes, products, wide = instruction.lanes, instruction.products, instruction.weight_dtype
+
     @T.prim_func(s_tir=True)
     def described(a: T.handle, b: T.handle) -> None:
-        A = T.match_buffer(a, (PRODUCTS, LANES), "int8", offset_factor=1, strides=[T.int64(), 1])
-        B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
+        A = T.match_buffer(a, (products, lanes), narrow, offset_factor=1, strides=[T.int64(), 1])
+        B = T.match_buffer(b, (lanes, products), wide, offset_factor=1)
         with T.sblock("root"):
-            T.reads(A[0:PRODUCTS, 0:LANES])
-            T.writes(B[0:LANES, 0:PRODUCTS])
-            for j, q in T.grid(LANES, PRODUCTS):
+            T.reads(A[0:products, 0:lanes])
+            T.writes(B[0:lanes, 0:products])
+            for j, q in T.grid(lanes, products):
                 with T.sblock("interleave"):
                     vj, vq = T.axis.remap("SS", [j, q])
-                    B[vj, vq] = A[vq, vj]
+                    B[vj, vq] = T.cast(A[vq, vj], wide)
 
     return described
 
 
-def gather_products(sch: s_tir.Schedule, block: Any, column: int, sums: int, vectors: int) -> Any:
-    """Gather ``vectors`` instructions of one row into a block; return it.
+def _in_registers(instruction: DotInstruction, narrow: str) -> Any:
+    lanes, products, wide = instruction.lanes, instruction.products, instruction.weight_dtype
+    places = [q * lanes + j for j in range(lanes) for q in range(products)]
 
-    Its loops are those of the block before, columns and sums that much shorter. Conditions that later splits
-    bring stay outside of it: `tensorize` wants none.
-    """
-    loops = sch.get_loops(block)
-    loops[column], vector, lane = sch.split(loops[column], [None, vectors, LANES])
-    loops[sums], product = sch.split(loops[sums], [None, PRODUCTS])
-    sch.reorder(*loops, vector, lane, product)
-    sch.blockize(lane)
-    return sch.blockize(vector)
-
-
-def use_dot_products(sch: s_tir.Schedule, start: Any, block: Any) -> None:
-    """Put instructions into a block of `gather_products`, whose ``start`` sets the sums to zero."""
-    (zeros,), (instruction,) = sch.get_child_blocks(start), sch.get_child_blocks(block)
-    # A panel of one vector has no loop over vectors.
-    for vector in (*sch.get_loops(zeros), *sch.get_loops(instruction)):
-        sch.unroll(vector)
-    (zero,) = sch.get_child_blocks(zeros)
-    sch.vectorize(sch.get_loops(zero)[-1])
-    sch.tensorize(instruction, DOT_PRODUCTS)
-
-
-def interleave(sch: s_tir.Schedule, panels: Any) -> list[Any]:
-    """Copy a weight into fours in registers; return the loops around."""
-    *outer, column, _ = sch.get_loops(panels)
-    _, lane = sch.split(column, [None, LANES])
-    sch.tensorize(lane, INTERLEAVING)
-    return list(outer)
-
-
-_PLACES = [q * LANES + j for j in range(LANES) for q in range(PRODUCTS)]
-
-
-def _in_registers() -> Any:
     @T.prim_func(s_tir=True)
     def performed(a: T.handle, b: T.handle) -> None:
-        A = T.match_buffer(a, (PRODUCTS, LANES), "int8", offset_factor=1, strides=[T.int64(), 1])
-        B = T.match_buffer(b, (LANES, PRODUCTS), "int8", offset_factor=1)
+        A = T.match_buffer(a, (products, lanes), narrow, offset_factor=1, strides=[T.int64(), 1])
+        B = T.match_buffer(b, (lanes, products), wide, offset_factor=1)
         with T.sblock("root"):
-            T.reads(A[0:PRODUCTS, 0:LANES])
-            T.writes(B[0:LANES, 0:PRODUCTS])
+            T.reads(A[0:products, 0:lanes])
+            T.writes(B[0:lanes, 0:products])
             B.vstore(
                 [0, 0],
-                T.Shuffle(
-                    [
-                        A.vload([0, 0], "int8x16"),
-                        A.vload([1, 0], "int8x16"),
-                        A.vload([2, 0], "int8x16"),
-                        A.vload([3, 0], "int8x16"),
-                    ],
-                    _PLACES,
+                T.cast(
+                    T.Shuffle([A.vload([q, 0], f"{narrow}x{lanes}") for q in range(products)], places),
+                    f"{wide}x{lanes * products}",
                 ),
             )
 
     return performed
+
+
+def _turned(instruction: DotInstruction, narrow: str) -> Any:
+    lanes, products, elements = instruction.lanes, instruction.products, instruction.elements
+    wide = instruction.weight_dtype
+
+    @T.prim_func(s_tir=True)
+    def described(a: T.handle, b: T.handle) -> None:
+        A = T.match_buffer(a, (lanes, elements), narrow, offset_factor=1, strides=[T.int64(), 1])
+        B = T.match_buffer(
+            b, (lanes, lanes, products), wide, offset_factor=1, strides=[T.int64(), products, 1]
+        )
+        with T.sblock("root"):
+            T.reads(A[0:lanes, 0:elements])
+            T.writes(B[0:lanes, 0:lanes, 0:products])
+            for p, j, q in T.grid(lanes, lanes, products):
+                with T.sblock("turn"):
+                    vp, vj, vq = T.axis.remap("SSS", [p, j, q])
+                    B[vp, vj, vq] = T.cast(A[vj, vp * products + vq], wide)
+
+    return described
+
+
+def _turned_in_registers(instruction: DotInstruction, described: Any) -> Any:
+    """Transpose squares of groups, each as wide as a lane."""
+    (A, B), lanes, elements = described.params, instruction.lanes, instruction.elements
+    narrow, wide = (f"{buffer.dtype}x{elements}" for buffer in (A, B))
+    loaded = [A.vload([T.int64(j), T.int64(0)], narrow) for j in range(lanes)]
+    columns = [T.reinterpret(T.cast(each, wide), dtype=f"int32x{lanes}") for each in loaded]
+    steps, groups = transposed(columns)
+    zero = T.int64(0)
+    stores = [B.vstore([T.int64(p), zero, zero], T.reinterpret(g, dtype=wide)) for p, g in enumerate(groups)]
+    return performing(described, [*steps, *stores])

@@ -13,6 +13,7 @@ from tvm import s_tir, tirx
 from tvm_ffi import structural_walk
 
 from .loop_bounds import BOUNDING_MARK, shorten_loops
+from .padded_taps import TAPS_MARK, shorten_taps
 from .restatement import with_functions
 
 PARTITION_MARK = "pragma_loop_partition_hint"
@@ -30,6 +31,7 @@ _LOWER = tvm.ir.transform.Sequential(
         s_tir.transform.StmtSimplify(),
         s_tir.transform.LowerOpaqueBlock(),
         shorten_loops,
+        shorten_taps,
         s_tir.transform.LoopPartition(),
         # Conditions that are now plainly true would keep vectors from being made.
         s_tir.transform.StmtSimplify(),
@@ -55,4 +57,4 @@ def _is_marked(func: Any) -> bool:
     found: set[str] = set()
     if isinstance(func, tirx.PrimFunc):
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
-    return bool(found & {PARTITION_MARK, BOUNDING_MARK})
+    return bool(found & {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK})

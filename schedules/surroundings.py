@@ -8,6 +8,7 @@ from typing import Any
 from tvm import s_tir
 from tvm.tirx import IntImm, Var
 
+from ..machine.dot_instructions import WIDE
 from .analysis import has_condition, index_variables, loads_of, static_extents, written_buffer
 
 
@@ -25,7 +26,8 @@ def blocks_around(
     padding = [name for name in prologue if has_condition(sch, name)]
     if len(padding) > 1 or (padding and written_buffer(sch, padding[0]) != data.name):
         return None
-    copies = padding if plain else [*padding, *(n for n in prologue if _brings_together(sch, n, data))]
+    widening = [name for name in prologue if widens(sch, name, data)]
+    copies = [*padding, *widening, *(n for n in prologue if not plain and _brings_together(sch, n, data))]
     return prologue, copies[0] if copies else None, epilogue, after[len(epilogue) :]
 
 
@@ -50,6 +52,14 @@ def lays_out_anew(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
         len(load.indices) == len(weight.shape) and all(map(_is_plain, load.indices)) for load in loads
     )
     return block.writes[0].source.same_as(weight) and bool(loads) and not alike
+
+
+def widens(sch: s_tir.Schedule, name: str, operand: Any) -> bool:
+    """Tell whether a block makes an operand by widening integers, which is worth a copy of its own."""
+    block = sch.get(sch.get_sblock(name))
+    loads = [str(load.source.dtype) for load in loads_of(block.body)]
+    made = str(operand.dtype)
+    return block.writes[0].source.same_as(operand) and made == WIDE and bool(loads) and loads[0] != made
 
 
 def _is_plain(index: Any) -> bool:

@@ -18,6 +18,9 @@ PACKING_MARK = "meta_schedule.layout_rewrite_preproc"
 LEAST_PARALLEL_WORK = 1 << 15
 """Elements below which waking the other threads (about 5 us) costs more than it saves."""
 
+LEAST_PARALLEL_SUMS = 1 << 17
+"""Multiply-adds below which it does: one core does these in 1 us."""
+
 
 def inline_blocks(sch: s_tir.Schedule, names: Iterable[str]) -> None:
     """Compute each named block inside the blocks that read it."""
@@ -103,11 +106,11 @@ def finish_tile(sch: s_tir.Schedule, tail: Any, tile: Any, lanes: int) -> None:
             sch.unroll(loop)
 
 
-def parallel_copy(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
-    """Run a copy on all threads over its outer loops, its innermost loop as vectors."""
+def copy_in_vectors(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool = True) -> None:
+    """Run a copy's innermost loop as vectors, its outer loops on all threads where it is ``parallel``."""
     loops = sch.get_loops(block)
-    if len(loops) > 1:
-        vectorize_last(sch, block, lanes)
+    vectorize_last(sch, block, lanes)
+    if parallel and len(loops) > 1:
         sch.parallel(sch.fuse(*loops[:-1]) if len(loops) > 2 else loops[0])
 
 

@@ -17,6 +17,7 @@ Eklundh, "A fast computer method for matrix transposing", IEEE Trans. Computers 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -72,6 +73,20 @@ def _in_registers(lanes: int, dtype: str, streamed: bool) -> Any:
     """Return the same with vectors: the description's buffers and regions around another body."""
     described = _described(lanes, dtype)
     A, B = described.params
+    vector = f"{dtype}x{lanes}"
+    steps, rows = transposed([A.vload([T.int64(i), T.int64(0)], vector) for i in range(lanes)])
+    notes = {}
+    if streamed:
+        stored, code = streaming_store(lanes, dtype)
+        notes[IMPORT_LLVM] = code
+        steps += [tirx.Evaluate(stored(B, i, row)) for i, row in enumerate(rows)]
+    else:
+        steps += [B.vstore([T.int64(i), T.int64(0)], row) for i, row in enumerate(rows)]
+    return performing(described, steps, notes)
+
+
+def transposed(rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the statements that transpose a square, given as a vector for each row, and its rows then."""
     steps: list[Any] = []
 
     def named(value: Any) -> Any:
@@ -80,25 +95,23 @@ def _in_registers(lanes: int, dtype: str, streamed: bool) -> Any:
         steps.append(tirx.Bind(name, value))
         return name
 
-    vector = f"{dtype}x{lanes}"
-    rows = [named(A.vload([T.int64(i), T.int64(0)], vector)) for i in range(lanes)]
-    distance = 1
-    while distance < lanes:
-        for i in range(lanes):
+    square, distance = [named(row) for row in rows], 1
+    while distance < len(square):
+        for i in range(len(square)):
             if not i & distance:
-                one, other = rows[i], rows[i + distance]
-                rows[i] = named(_swapped(one, other, lanes, distance, 0))
-                rows[i + distance] = named(_swapped(one, other, lanes, distance, distance))
+                one, other = square[i], square[i + distance]
+                square[i] = named(_swapped(one, other, len(square), distance, 0))
+                square[i + distance] = named(_swapped(one, other, len(square), distance, distance))
         distance *= 2
-    notes = {}
-    if streamed:
-        stored, code = streaming_store(lanes, dtype)
-        notes[IMPORT_LLVM] = code
-        steps += [tirx.Evaluate(stored(B, i, row)) for i, row in enumerate(rows)]
-    else:
-        steps += [B.vstore([T.int64(i), T.int64(0)], row) for i, row in enumerate(rows)]
-    block, steps = described.body.block, tirx.SeqStmt(steps)
-    body = s_tir.SBlock([], block.reads, block.writes, block.name_hint, steps, annotations=notes)
+    return steps, square
+
+
+def performing(described: Any, steps: Sequence[Any], notes: Mapping[str, Any] | None = None) -> Any:
+    """Return a function with the buffers and regions of an intrinsic's description and other statements."""
+    block = described.body.block
+    body = s_tir.SBlock(
+        [], block.reads, block.writes, block.name_hint, tirx.SeqStmt(list(steps)), annotations=notes or {}
+    )
     return described.with_body(s_tir.SBlockRealize([], tvm.tirx.const(True, "bool"), body))
 
 

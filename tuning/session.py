@@ -17,6 +17,7 @@ from typing import Any
 import tvm
 
 from ..kernels.operator import Workload
+from ..machine.interrupts import raise_kept_interrupt
 from ..machine.peaks import measured_peaks
 from ..machine.target import target_text
 from .budget import Standing
@@ -198,6 +199,7 @@ class Session:
             self.begun = True
         self._ask_ahead()
         while self._flight and self._goes_on(until):
+            raise_kept_interrupt()
             trial = self._pipeline.next_ended(self._conditions)
             self._ended[id(trial)] = record = self.ledger.add(self._origin.record(trial))
             self._report(record)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from math import isfinite
 
+from ..machine.interrupts import kept_interrupts
 from .budget import TURN, first_shares, negligible, next_turn, worth_trials
 from .conclusion import conclude
 from .confirmation import trial_seconds
@@ -42,10 +43,12 @@ def tune_together(
     weight_of = [weight for weight, group in zip(counted, groups, strict=True) for _ in group]
     tell = _GainTeller(groups, weights) if weights else None
     try:
-        reasons = iter(take_turns(sessions, weight_of, trials, deadline, least_share, tell or (lambda: None)))
-        for group in groups:
-            reason, *_ = [next(reasons) for _ in group]
-            results.append(conclude(group, reason))
+        with kept_interrupts():
+            after_turn = tell or (lambda: None)
+            reasons = iter(take_turns(sessions, weight_of, trials, deadline, least_share, after_turn))
+            for group in groups:
+                reason, *_ = [next(reasons) for _ in group]
+                results.append(conclude(group, reason))
     except KeyboardInterrupt:
         results += [conclude(group, "interrupted") for group in groups[len(results) :]]
     return results

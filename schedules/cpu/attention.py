@@ -43,9 +43,8 @@ from ..loop_bounds import bound_loops
 from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Knobs
-from ..transforms import panel_order, relayout_read, transpose_last, vectorize_last
+from ..transforms import LEAST_PARALLEL_SUMS, panel_order, relayout_read, transpose_last, vectorize_last
 from .attention_space import attention_space
-from .register_tile import LEAST_PARALLEL_SUMS
 
 
 def schedule_attention(

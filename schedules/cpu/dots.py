@@ -29,8 +29,7 @@ from ..analysis import loops_by_kind, loops_inside
 from ..contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..transforms import inline_blocks
-from .register_tile import LEAST_PARALLEL_SUMS
+from ..transforms import LEAST_PARALLEL_SUMS, inline_blocks
 from .tile_space import FMAS_IN_FLIGHT
 
 # More rows are worth panels: so many where the weight is in cache, so many where it comes from memory. On 2

@@ -36,7 +36,7 @@ from ..contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..transforms import inline_blocks, panel_order, parallel_copy, relayout_read, vectorize_last
+from ..transforms import copy_in_vectors, inline_blocks, panel_order, relayout_read, vectorize_last
 from .tile_space import FMAS_IN_FLIGHT
 
 # More rows use what is packed into panels often enough. On 2 threads of a Zen 3, by 4096 x 4096: 16 rows take
@@ -121,7 +121,7 @@ def _copy_steps(sch: s_tir.Schedule, nest: Contraction, block: Any, lanes: int, 
 
     order_of_reading = IndexMap.from_func(order, ndim=rank, index_dtype="int64")
     relayout_read(sch, block, nest.data, copy, order_of_reading)
-    parallel_copy(sch, copy, lanes)
+    copy_in_vectors(sch, copy, lanes)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from ..lines_form import CROPPED, SUMS, WIDE, find_lines
 from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
-from ..transforms import inline_blocks
-from .register_tile import LEAST_PARALLEL_SUMS
+from ..transforms import LEAST_PARALLEL_SUMS, inline_blocks
 from .separable import even_lines
 from .window import UNROLLED_TAPS, divisors
 

@@ -8,13 +8,14 @@ from typing import Any
 from tvm import s_tir
 
 from ..contraction import Contraction
-from ..dot_product import interleave
+from ..dot_product import instruction_of, interleave, turn
 from ..transforms import (
+    LEAST_PARALLEL_SUMS,
     PACKING_MARK,
+    copy_in_vectors,
     inline_blocks,
     last_order,
     panel_order,
-    parallel_copy,
     relayout_read,
     transpose_last,
     vectorize_last,
@@ -35,10 +36,12 @@ def can_stage(nest: Contraction) -> bool:
 def stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, stage: int, products: int) -> None:
     """Copy the data where it is padded, or where its channels are not contiguous, with channels last.
 
-    A plain product does without, unless ``stage`` is 1: each step of its sums then reads another page.
+    A plain product does without, unless ``stage`` is 1: each step of its sums then reads another page. So it
+    must where an instruction sums neighbours.
     """
     block = sch.get_sblock(nest.block)
-    strided = nest.data_channel != nest.data_rank - 1 and (stage == 1 or not nest.plain)
+    wanted = stage == 1 or not nest.plain or products > 1
+    strided = nest.data_channel != nest.data_rank - 1 and wanted
     if nest.staged is None and not strided:
         return
     copy = sch.get_sblock(nest.staged) if nest.staged else sch.cache_read(block, nest.data, "global")
@@ -48,14 +51,19 @@ def stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, stage: int, p
     if nest.plain and strided and _transposes(sch, copy, lanes):
         *outer, row, _ = sch.get_loops(copy)
         square, _ = sch.split(row, [None, lanes])
-        sch.parallel(sch.fuse(*outer, square))
+        if _is_parallel(nest):
+            sch.parallel(sch.fuse(*outer, square))
         transpose_last(sch, copy, lanes, nest.data_dtype)
     elif nest.channels % products:
-        _copy_lines(sch, copy)
+        _copy_lines(sch, nest, copy)
     elif lines >= _MANY_LINES:
-        _copy_lines(sch, copy, lanes)
+        _copy_lines(sch, nest, copy, lanes)
     else:
-        parallel_copy(sch, copy, lanes)
+        copy_in_vectors(sch, copy, lanes, _is_parallel(nest))
+
+
+def _is_parallel(nest: Contraction) -> bool:
+    return nest.sums >= LEAST_PARALLEL_SUMS
 
 
 def _transposes(sch: s_tir.Schedule, copy: Any, lanes: int) -> bool:
@@ -67,7 +75,7 @@ def _transposes(sch: s_tir.Schedule, copy: Any, lanes: int) -> bool:
     return bool(swaps) and wide and row % lanes == 0 and channel % lanes == 0
 
 
-def pad_operands(sch: s_tir.Schedule, nest: Contraction, mr: int, nr: int, products: int) -> bool:
+def pad_operands(sch: s_tir.Schedule, nest: Contraction, lanes: int, mr: int, nr: int, products: int) -> bool:
     """Round axes up to whole tiles, in zero-filled copies of the operands: no tile then has a condition."""
     pad_rows = nest.plain and nest.row_extent % mr != 0
     pad_columns = nest.columns % nr != 0
@@ -87,11 +95,14 @@ def pad_operands(sch: s_tir.Schedule, nest: Contraction, mr: int, nr: int, produ
     if window is not None:
         # pad_einsum wants plain indices; the window was made plain for it and is folded back.
         sch.compute_inline(window)
+    if nest.plain and nest.staged is not None and (pad_rows or pad_sums):
+        sch.compute_inline(sch.get_sblock(nest.staged))
     if pad_sums:
-        _copy_lines(sch, _producer_of(sch, block, nest.data))
+        _copy_lines(sch, nest, _producer_of(sch, block, nest.data))
     elif pad_rows:
-        copy = _producer_of(sch, block, nest.data)
-        parallel_copy(sch, copy, 1)
+        # Along the rows each element has a condition of its own.
+        wide = lanes if nest.data_channel == nest.data_rank - 1 else 1
+        copy_in_vectors(sch, _producer_of(sch, block, nest.data), wide, _is_parallel(nest))
     return pad_rows or pad_columns
 
 
@@ -127,29 +138,32 @@ def copy_panels(
 
     ``whole``: no panel and no block of them is cut short.
     """
-    if products > 1 and whole and nest.channels % products == 0 and nest.weight_axes[-1] == nest.column:
-        outer = interleave(sch, panels)
+    by_column, by_sum = (nest.weight_axes[-1] == axis for axis in (nest.column, nest.reductions[-1]))
+    squares = whole and lanes > 1 and nest.channels % (lanes * products) == 0 and not nest.constant_weight
+    if products > 1 and ((by_column and whole and nest.channels % products == 0) or (by_sum and squares)):
+        instruction = instruction_of(lanes, products, nest.data_dtype, nest.weight_dtype)
+        outer = (interleave if by_column else turn)(sch, panels, instruction)
         if parallel:
             sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
         return
-    squares = whole and lanes > 1 and nest.channels % lanes == 0 and nest.weight_dtype == nest.dtype
-    if squares and nest.weight_axes[-1] == nest.reductions[-1] and not nest.constant_weight:
+    if squares and by_sum and nest.weight_dtype == nest.dtype:
         if parallel:
             outer = sch.get_loops(panels)[:-2]
             sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
         transpose_last(sch, panels, lanes, nest.dtype)
     elif parallel:
-        parallel_copy(sch, panels, lanes)
+        copy_in_vectors(sch, panels, lanes)
     else:
         vectorize_last(sch, panels, lanes)
 
 
-def _copy_lines(sch: s_tir.Schedule, copy: Any, lanes: int | None = None) -> None:
-    """Run a copy on all threads line by line, its channels as vectors where they fill some."""
+def _copy_lines(sch: s_tir.Schedule, nest: Contraction, copy: Any, lanes: int | None = None) -> None:
+    """Run a copy line by line on all threads, its channels as vectors where they fill some."""
     *outer, _, _ = loops = sch.get_loops(copy)
     if lanes is not None:
         vectorize_last(sch, copy, lanes)
-    sch.parallel(sch.fuse(*outer) if len(outer) > 1 else loops[0])
+    if _is_parallel(nest):
+        sch.parallel(sch.fuse(*outer) if len(outer) > 1 else loops[0])
 
 
 def _producer_of(sch: s_tir.Schedule, block: Any, read: int) -> Any:

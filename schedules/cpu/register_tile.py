@@ -33,9 +33,10 @@ from typing import Any
 from tvm import s_tir
 
 from ..contraction import Contraction, find_contraction
-from ..dot_product import gather_products, use_dot_products
+from ..dot_product import gather_products, instruction_of, use_dot_products
 from ..loop_partition import partition
-from ..transforms import finish_tile, inline_blocks, last_order, parallel_copy, vectorize_last
+from ..padded_taps import leave_out_padding
+from ..transforms import LEAST_PARALLEL_SUMS, copy_in_vectors, finish_tile, inline_blocks, last_order
 from .operand_layout import (
     PACK_FIRST,
     PACK_IN_BLOCK,
@@ -48,9 +49,6 @@ from .operand_layout import (
 
 # Vectors of fewer elements are worth no branches.
 _LEAST_LANES = 4
-
-# Below this many multiply-adds (1 us on one core), waking the other threads (5 us) costs more than it saves.
-LEAST_PARALLEL_SUMS = 1 << 17
 
 
 def register_tile(
@@ -65,6 +63,7 @@ def register_tile(
     pack: int,
     pad: int = 0,
     stage: int = 0,
+    skip: int = 0,
     products: int = 1,
 ) -> None:
     """Rewrite a contraction in place.
@@ -90,15 +89,17 @@ def register_tile(
         are padded with zeros in a copy of the data.
     stage : int
         1: data of which the sum is not the last axis are copied so that it is, where `can_stage` holds.
+    skip : int
+        1: taps of a window that meet only padding, for all outputs of a tile, are left out.
     products : int
-        Products that one instruction sums in each lane: 1, or as many as `dot_product` has.
+        Products that one instruction sums in each lane: 1, or those of a `DotInstruction`.
     """
     nest = find_contraction(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
     tail = _inline_around(sch, nest)
     stage_data(sch, nest, lanes, stage, products)
     cut = pad == 0 and products == 1 and can_cut(nest, mr, block_rows, split_columns, pack)
-    padded = pad_operands(sch, nest, 1 if cut else mr, nr, products)
+    padded = pad_operands(sch, nest, lanes, 1 if cut else mr, nr, products)
     block = sch.get_sblock(nest.block)
     panels = None if pack == PACK_NOTHING else pack_weight(sch, nest, nr, pack, products)
     if tail is None:
@@ -110,7 +111,8 @@ def register_tile(
 
     batch = [sch.get_loops(block)[i] for i in nest.batch]
     if products > 1:
-        block = gather_products(sch, block, nest.column, nest.reductions[-1], nr // lanes)
+        instruction = instruction_of(lanes, products, nest.data_dtype, nest.weight_dtype)
+        block = gather_products(sch, block, nest.column, nest.reductions[-1], nr // lanes, instruction)
     row_block, column_block, row_tile, sums = _tile_loops(
         sch, nest, block, mr, block_rows, [block_columns, *([nr // lanes, lanes] if products == 1 else [])]
     )
@@ -124,20 +126,23 @@ def register_tile(
         copy_panels(sch, nest, panels, lanes, whole, products, parallel=False)
     elif split_columns:
         shared.append(row_block)
-    if nest.sums >= LEAST_PARALLEL_SUMS:
+    parallel = nest.sums >= LEAST_PARALLEL_SUMS
+    if parallel:
         sch.parallel(sch.fuse(*shared) if len(shared) > 1 else column_block)
     if panels is not None and pack == PACK_FIRST:
-        copy_panels(sch, nest, panels, lanes, whole, products, parallel=True)
+        copy_panels(sch, nest, panels, lanes, whole, products, parallel)
     if nest.rest:
-        arrange = parallel_copy if nest.sums >= LEAST_PARALLEL_SUMS else vectorize_last
-        arrange(sch, sch.get_sblock(nest.rest[-1]), lanes)
+        copy_in_vectors(sch, sch.get_sblock(nest.rest[-1]), lanes, parallel)
     if cut:
         partition(sch, row_tile)
         if block_rows < nest.tiles_in_line(mr):
             partition(sch, row_block)
-    start = sch.decompose_reduction(block, sums)
+    data = sch.get(block).reads[nest.data].source.name
+    start = sch.decompose_reduction(block, sums[0])
+    if skip:
+        leave_out_padding(sch, nest.padded, data, dict(zip(nest.reductions, sums, strict=True)))
     if products > 1:
-        use_dot_products(sch, start, block)
+        use_dot_products(sch, start, block, instruction)
 
 
 def can_cut(nest: Contraction, mr: int, block_rows: int, split_columns: int, pack: int) -> bool:
@@ -157,8 +162,8 @@ def _tile_loops(
     mr: int,
     block_rows: int,
     columns: list[int],
-) -> tuple[Any, Any, Any, Any]:
-    """Split and order the loops; return those over row blocks, column blocks, row tiles and the first sum.
+) -> tuple[Any, Any, Any, list[Any]]:
+    """Split and order the loops; return those over row blocks, column blocks, row tiles and the sums.
 
     ``columns`` are the panels of a block; also the vectors of a panel and their lanes, where these are loops.
     """
@@ -182,7 +187,7 @@ def _tile_loops(
         vector, lane = vectors
         sch.unroll(vector)
         sch.vectorize(lane)
-    return row_block, column_block, row_tiles[-1], sums[0]
+    return row_block, column_block, row_tiles[-1], sums
 
 
 def _stored_lanes(nest: Contraction, lanes: int, nr: int) -> int:

@@ -25,8 +25,7 @@ from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..separable_form import ALONG, DOWN, find_separable
 from ..space import Constraint, Knob, KnobSpace
-from ..transforms import inline_blocks
-from .register_tile import LEAST_PARALLEL_SUMS
+from ..transforms import LEAST_PARALLEL_SUMS, inline_blocks
 from .window import UNROLLED_TAPS, divisors
 
 # Shorter lines are no vectors: what is reduced is better one.

@@ -15,8 +15,9 @@ import tvm
 from ...machine.facts import Facts, facts
 from ..contraction import Contraction
 from ..space import Constraint, Knob, Knobs, KnobSpace
+from ..transforms import LEAST_PARALLEL_SUMS
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING, can_stage
-from .register_tile import LEAST_PARALLEL_SUMS, can_cut
+from .register_tile import can_cut
 
 # A step of the sum needs one register for the broadcast of a data value.
 _BROADCAST_REGISTERS = 1
@@ -67,11 +68,14 @@ class TileChoice:
         The target's facts.
     products : int
         Products that one instruction sums in each lane; with more than one the weight is always packed.
+    temporaries : int
+        Registers that a default leaves free for products that another instruction adds up.
     """
 
     nest: Contraction
     machine: Facts
     products: int = 1
+    temporaries: int = 0
 
     @property
     def lanes(self) -> int:
@@ -86,7 +90,7 @@ class TileChoice:
 
     def fitting_rows(self, vectors: int) -> int:
         """Return the most rows that fit the registers beside a panel's vectors and a broadcast, or 0."""
-        free = self.machine.vector_registers - vectors - _BROADCAST_REGISTERS
+        free = self.machine.vector_registers - vectors - _BROADCAST_REGISTERS - self.temporaries
         return free // vectors
 
     def row_tiles(self, mr: int) -> int:
@@ -178,19 +182,22 @@ def tile_cost(mr: int, vectors: int) -> float:
     return (1 + _LOAD * (1 / mr + 1 / vectors)) / min(1, mr * vectors / FMAS_IN_FLIGHT)
 
 
-def tile_choice(nest: Contraction, target: Any, products: int = 1) -> TileChoice:
+def tile_choice(nest: Contraction, target: Any, products: int = 1, temporaries: int = 0) -> TileChoice:
     """Bring a nest and the facts of a target together."""
-    return TileChoice(nest, facts(target), products)
+    return TileChoice(nest, facts(target), products, temporaries)
 
 
 def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
     """Return every tile and blocking worth trying around a default; what is left of the rows is cut off."""
     nest, lanes, default = choice.nest, default["lanes"], {**default, "pad": 0, "stage": 0}
     default["stage"] = int(choice.is_worth_staging(default["nr"]) and _stages(choice, default))
+    skips = bool(nest.padded) and choice.products == 1
+    if skips:
+        default["skip"] = 1
     widest = ceil(nest.columns / lanes) * lanes
     rows = tuple(r for r in _ROW_CANDIDATES if r <= nest.row_extent)
     columns = tuple(v * lanes for v in _VECTOR_CANDIDATES if v * lanes <= widest)
-    knobs = (
+    knobs: tuple[Knob, ...] = (
         Knob("lanes", (lanes,), "elements in a vector"),
         Knob("mr", _with(rows, default["mr"]), "rows of the register tile"),
         Knob("nr", _with(columns, default["nr"]), "columns of the register tile"),
@@ -211,6 +218,8 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
         ),
         Knob("stage", (0, 1), "1: data that lie along the rows are copied with the sum last"),
     )
+    if skips:
+        knobs = (*knobs, Knob("skip", (0, 1), "1: taps that meet only zeros are left out"))
     return KnobSpace(knobs, _constraints(choice, widest), default)
 
 
@@ -219,6 +228,7 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
     nest, registers = choice.nest, choice.machine.vector_registers
     return (
         Constraint("lanes, mr, nr, block_rows and block_columns are at least 1", _positive),
+        Constraint("split_columns, pad, stage and skip are 0 or 1, pack is 0, 1 or 2", _choices),
         Constraint("lanes must divide nr", lambda k: k["nr"] % k["lanes"] == 0),
         Constraint(
             f"(mr + 1) * nr / lanes accumulators and weights and a broadcast fit {registers} registers",
@@ -275,6 +285,12 @@ def reads_unpacked(nest: Contraction, nr: int) -> bool:
 
 def _positive(knobs: Knobs) -> bool:
     return all(knobs[name] >= 1 for name in ("lanes", "mr", "nr", "block_rows", "block_columns"))
+
+
+def _choices(knobs: Knobs) -> bool:
+    choices = (knobs.get(name, 0) for name in ("split_columns", "pad", "stage", "skip"))
+    packs = (PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST)
+    return all(choice in (0, 1) for choice in choices) and knobs["pack"] in packs
 
 
 def _up_to(most: int) -> tuple[int, ...]:

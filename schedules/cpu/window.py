@@ -42,8 +42,7 @@ from ..analysis import (
 )
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..transforms import finish_tile, inline_blocks, vectorize_last
-from .register_tile import LEAST_PARALLEL_SUMS
+from ..transforms import LEAST_PARALLEL_SUMS, finish_tile, inline_blocks, vectorize_last
 
 UNROLLED_TAPS = 25
 """More taps than these are a loop: LLVM takes seconds for thousands of instructions."""

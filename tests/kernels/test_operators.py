@@ -19,7 +19,7 @@ def shapes_of(op):
     names = {d.name for d in op.dims}
     if names <= {*"mnk", "transpose"}:
         extents = [dict(zip("mnk", size, strict=True)) for size in SIZES]
-        sized = [{name: each[name] for name in names if name in each} for each in extents]
+        sized = [{name: each[name] for name in "mnk" if name in names} for each in extents]
         return [*sized, *(shape for shape in odd if "transpose" in shape)]
     return odd
 

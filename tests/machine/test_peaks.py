@@ -8,11 +8,12 @@ import pytest
 import tvm
 from tunesmith.machine import peak_kernels, peaks
 from tunesmith.machine.arrays import aligned_copy, aligned_empty, as_tensor
+from tunesmith.machine.dot_instructions import DOT_INSTRUCTIONS
 from tunesmith.machine.facts import facts, has_feature
 from tunesmith.machine.peaks import Peaks, measured_peaks, roofline_seconds
 from tunesmith.machine.target import host_target
 
-SOME = Peaks({"float32": 100.0, "float64": 50.0, "int8": 200.0}, 10.0, 300.0, 200.0, 100.0, 2)
+SOME = Peaks({"float32": 100.0, "float64": 50.0, "int8": 200.0, "int32": 70.0}, 10.0, 300.0, 200.0, 100.0, 2)
 
 
 def built(func):
@@ -45,19 +46,25 @@ def test_every_multiply_add_is_done_in_registers(accumulators, dtype):
         assert not any("(" in operands for _, operands in multiply_adds), "an operand lies in memory"
 
 
-@pytest.mark.skipif(not has_feature(host_target(), "avx512vnni"), reason="this CPU has no AVX-512 VNNI")
-def test_dot_products_sum_every_byte():
-    accumulators, lanes, rounds = 3, 16, 5
+@pytest.mark.parametrize("instruction", DOT_INSTRUCTIONS, ids=str)
+def test_dot_products_sum_every_product(instruction):
+    if not has_feature(host_target(), instruction.feature):
+        pytest.skip(f"this CPU has no {instruction.feature}")
+    accumulators, lanes, rounds = 3, instruction.lanes, 5
     start = np.arange(accumulators * lanes, dtype="int32").reshape(accumulators, lanes)
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, (lanes, 4), "uint8"), rng.integers(-128, 128, (lanes, 4), "int8")
-    factors = np.stack([x.view("int32")[:, 0], y.view("int32")[:, 0]])
+    kind = np.iinfo(instruction.weight_dtype)
+    x = np.random.default_rng(0).integers(kind.min, kind.max, (lanes, instruction.products), kind.dtype)
+    factors = np.repeat(x.view("int32").T, 2, axis=0)
     result = aligned_empty((2, accumulators, lanes), "int32")
-    executable = built(peak_kernels.dot_products(2, accumulators, lanes, "int32", rounds))
+    executable = built(peak_kernels.dot_products(instruction, 2, accumulators, rounds))
     executable["main"](*map(as_tensor, map(aligned_copy, (start, factors))), as_tensor(result))
-    want = start + rounds * (x.astype("int32") * y).sum(axis=1)
+    want = start
+    for _ in range(rounds):
+        data = want.view(instruction.data_dtype).reshape(accumulators, *x.shape)
+        want = (want + (data.astype("int64") * x).sum(axis=2)).astype("int32")
     np.testing.assert_array_equal(result, np.broadcast_to(want, result.shape))
-    found = re.findall(r"^\s+vpdpbusd\s(.*)$", executable.mod.inspect_source("asm"), re.MULTILINE)
+    asm = executable.mod.inspect_source("asm")
+    found = re.findall(rf"^\s+v?{instruction.mnemonic.lstrip('v')}\s(.*)$", asm, re.MULTILINE)
     assert found
     assert len(found) % accumulators == 0
     assert not any("(" in operands for operands in found), "an operand lies in memory"
@@ -83,7 +90,10 @@ def test_copying_copies_everything():
 
 def test_this_machine_has_peaks():
     found = measured_peaks()
-    assert set(found.gflops) == {"float32", "float64", "float16", "bfloat16", "int8", "uint8"}
+    assert set(found.gflops) == {
+        *("float32", "float64", "float16", "bfloat16"),
+        *("int8", "uint8", "int32"),
+    }
     rates = [*found.gflops.values(), found.memory_gbps, found.l1_gbps, found.l2_gbps, found.l3_gbps]
     assert all(np.isfinite(rate) and rate > 0 for rate in rates)
     assert found.gflops["float16"] >= found.gflops["float32"]
@@ -99,8 +109,8 @@ def test_this_machine_has_peaks():
         (100e9, 0, "float64", 2.0),
         (100e9, 0, "float8_e4m3fn", 1.0),
         (100e9, 0, "int8", 0.5),
-        (100e9, 0, "uint8", 0.5),
-        (100e9, 0, "int32", 0.5),
+        (140e9, 0, "int32", 2.0),
+        (140e9, 0, "uint16", 2.0),
     ],
 )
 def test_roofline(flops, bytes_moved, dtype, seconds):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
+import subprocess
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -14,6 +17,7 @@ from tunesmith.machine.arrays import aligned_copy, aligned_empty, as_tensor
 from tunesmith.machine.facts import facts
 from tunesmith.machine.signature import ArgSpec
 from tunesmith.machine.target import host_target
+from tunesmith.schedules.code_generation import generate_code
 from tunesmith.tuning.measuring.verdict import compare
 from tunesmith.tuning.measuring.verification import (
     expected_output,
@@ -43,7 +47,7 @@ def run(target) -> Run:
     # What is run several times in a row, on other inputs or under several rules, is compiled once.
     @lru_cache(maxsize=4)
     def compiled(func: Any) -> Any:
-        return tvm.compile(tvm.IRModule({"main": func}), target=target)["main"]
+        return generate_code(tvm.IRModule({"main": func}), target)["main"]
 
     def ran(func_or_schedule: Any, inputs: Sequence[np.ndarray], nth: int = 0) -> list[np.ndarray]:
         mod = getattr(func_or_schedule, "mod", None)
@@ -96,6 +100,27 @@ def assert_same_outputs(run) -> Callable[..., None]:
                 assert verdict.ok, verdict.message
 
     return same
+
+
+@pytest.fixture
+def compiled_c(tmp_path) -> Callable[..., tuple[Callable[..., None], str]]:
+    """Compile C alone, as a user would; return its function of arrays and what the compiler printed."""
+    compiler = next((path for name in ("gcc", "cc", "g++") if (path := shutil.which(name))), None)
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+
+    def compiled(source: str, name: str, *flags: str) -> tuple[Callable[..., None], str]:
+        path, library = tmp_path / f"{name}.c", tmp_path / f"{name}.so"
+        path.write_text(source + "\n")
+        usual = ["-x", "c", "-O2", "-Wall", "-shared", "-fPIC"]
+        command = [compiler, *usual, *flags, str(path), "-o", str(library), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        function = getattr(ctypes.CDLL(str(library)), name)
+        function.restype = None
+        return lambda *arrays: function(*(ctypes.c_void_p(a.ctypes.data) for a in arrays)), done.stderr
+
+    return compiled
 
 
 @pytest.fixture(scope="session")

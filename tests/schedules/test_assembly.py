@@ -46,6 +46,19 @@ def counts(loop):
     return loop.multiply_adds, loop.bits, loop.accumulators, loop.loads, loop.stores, loop.spills
 
 
+def test_products_that_another_instruction_adds_up():
+    loop = inner_loop(
+        ".LBB0_1:\n\tvpmaddwd\t(%rax), %ymm14, %ymm12\n\tvpaddd\t%ymm5, %ymm12, %ymm5\n"
+        "\tvpmaddwd\t%ymm13, %ymm14, %ymm12\n\tvpaddd\t%ymm6, %ymm12, %ymm6\n\tjne\t.LBB0_1\n"
+    )
+    assert counts(loop) == (2, 256, 2, 1, 0, 0)
+
+
+def test_an_encoding_may_be_named():
+    loop = inner_loop(".LBB0_1:\n\t{vex}\tvpdpbusd\t(%rax), %ymm14, %ymm12\n\tjne\t.LBB0_1\n")
+    assert counts(loop) == (1, 256, 1, 1, 0, 0)
+
+
 def test_x86_is_read():
     loop = inner_loop(X86)
     assert (loop.label, loop.instructions) == (".LBB0_2", 11)

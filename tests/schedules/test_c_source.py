@@ -1,7 +1,3 @@
-import ctypes
-import shutil
-import subprocess
-
 import numpy as np
 import pytest
 import tunesmith as ts
@@ -20,9 +16,6 @@ from tunesmith.tuning.measuring.verification import (
 from tvm import s_tir, te, tirx
 from tvm.script import tirx as T
 
-COMPILER = next(([path] for name in ("gcc", "cc", "g++") if (path := shutil.which(name))), None)
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
-
 CONV = {"n": 1, "h": 9, "w": 9, "ci": 5, "co": 33, "kh": 3, "kw": 3, "stride": 2, "padding": 1}
 CASES = [
     ("matmul", {"m": 130, "n": 97, "k": 120}, "float32"),
@@ -39,70 +32,47 @@ CASES = [
 ]
 
 
-def compiled(source, name, folder, *flags):
-    """Compile C alone, as a user would, and return the function and what the compiler printed."""
-    path = folder / f"{name}.c"
-    path.write_text(source + "\n")
-    library = folder / f"{name}.so"
-    command = [
-        *COMPILER,
-        "-x",
-        "c",
-        "-O2",
-        "-Wall",
-        "-shared",
-        "-fPIC",
-        *flags,
-        str(path),
-        "-o",
-        str(library),
-        "-lm",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return getattr(ctypes.CDLL(str(library)), name), done.stderr
+@pytest.fixture
+def check(compiled_c):
+    """Compile C that a workload's schedule has become, and compare what it computes."""
 
+    def checked(source, workload, name, *flags):
+        function, _ = compiled_c(source, name, *flags)
+        inputs = [aligned_copy(each) for each in inputs_of(workload, seed=1)]
+        output = aligned_empty(workload.output.shape, workload.output.dtype)
+        fill_untouched(output, 0)
+        before = [each.copy() for each in inputs]
+        function(*inputs, output)
+        assert all(np.array_equal(one, other) for one, other in zip(inputs, before, strict=True))
+        verdict = compare(output, expected_output(workload, inputs), workload_tolerance(workload))
+        assert verdict.ok, verdict.message
 
-def call(function, arrays):
-    function.restype = None
-    function(*(ctypes.c_void_p(array.ctypes.data) for array in arrays))
-
-
-def check(source, workload, name, folder, *flags):
-    function, _ = compiled(source, name, folder, *flags)
-    inputs = [aligned_copy(each) for each in inputs_of(workload, seed=1)]
-    output = aligned_empty(workload.output.shape, workload.output.dtype)
-    fill_untouched(output, 0)
-    before = [each.copy() for each in inputs]
-    call(function, [*inputs, output])
-    assert all(np.array_equal(one, other) for one, other in zip(inputs, before, strict=True))
-    verdict = compare(output, expected_output(workload, inputs), workload_tolerance(workload))
-    assert verdict.ok, verdict.message
+    return checked
 
 
 @pytest.mark.parametrize(("operator", "shape", "dtype"), CASES)
-def test_it_compiles_alone_and_computes_the_same(operator, shape, dtype, tmp_path):
+def test_it_compiles_alone_and_computes_the_same(operator, shape, dtype, check):
     workload = ts.workload(operator, dtype=dtype, **shape)
     schedule, _ = ts.apply_default(workload.func, ts.host_target())
-    check(c_source(schedule, operator), workload, operator, tmp_path)
+    check(c_source(schedule, operator), workload, operator)
 
 
 @pytest.mark.parametrize("rule", ["unscheduled", "general"])
-def test_any_schedule_of_it(rule, tmp_path):
+def test_any_schedule_of_it(rule, check):
     workload = ts.workload("conv2d", **CONV)
     func, target = workload.func, ts.host_target()
     rules = {each.name: each for each in rules_for(func, target)}
     schedule = func if rule == "unscheduled" else rules[rule].scheduled(func, target)
-    check(c_source(schedule, "kernel"), workload, "kernel", tmp_path)
+    check(c_source(schedule, "kernel"), workload, "kernel")
 
 
-def test_threads_of_openmp(tmp_path):
+def test_threads_of_openmp(check):
     workload = ts.workload("matmul", m=256, n=256, k=64)
     schedule, _ = ts.apply_default(workload.func, ts.host_target())
     source = c_source(schedule, "kernel")
     if "#pragma omp parallel for" not in source:
         pytest.skip("one thread is best on this machine")
-    check(source, workload, "kernel", tmp_path, "-fopenmp")
+    check(source, workload, "kernel", "-fopenmp")
 
 
 def test_it_reads_as_written_by_hand():
@@ -153,33 +123,33 @@ def element_wise(function, dtype="float32", n=64):
         (lambda x, i: T.Cast("float32", T.shift_left(i, 2) + (i ^ 3)), lambda x, i: (i * 4) + (i ^ 3)),
     ],
 )  # fmt: skip
-def test_expressions(tir, numpy, tmp_path):
-    function, printed = compiled(c_source(element_wise(tir), "double"), "double_", tmp_path)
+def test_expressions(tir, numpy, compiled_c):
+    function, printed = compiled_c(c_source(element_wise(tir), "double"), "double_")
     assert "warning" not in printed
     x = np.random.default_rng(0).uniform(-3, 3, 64).astype(np.float32)
     out = np.full(64, np.nan, np.float32)
-    call(function, [x, out])
+    function(x, out)
     np.testing.assert_allclose(out, numpy(x.astype(np.float64), np.arange(64)), rtol=1e-5, atol=1e-6)
 
 
-def test_narrow_integers_wrap_around_inside_an_expression(tmp_path):
+def test_narrow_integers_wrap_around_inside_an_expression(compiled_c):
     func = element_wise(lambda x, i: T.Cast("int8", T.Cast("int32", x + x) >> 1), "int8")
-    function, _ = compiled(c_source(func, "wrap"), "wrap", tmp_path)
+    function, _ = compiled_c(c_source(func, "wrap"), "wrap")
     x = np.arange(-100, -36, dtype=np.int8)
     out = np.empty(64, np.int8)
-    call(function, [x, out])
+    function(x, out)
     np.testing.assert_array_equal(out, ((x + x).astype(np.int32) >> 1).astype(np.int8))
 
 
-def test_vectors_that_a_schedule_writes_itself(tmp_path):
+def test_vectors_that_a_schedule_writes_itself(compiled_c):
     source = c_source(shuffling(), "kernel")
     # What has a name is not written out again.
     assert source.count("__builtin_shufflevector") == 3
-    function, printed = compiled(source, "kernel", tmp_path)
+    function, printed = compiled_c(source, "kernel")
     assert "warning" not in printed.replace("-Wpsabi", "")
     # Aligned to no vector.
     x, out = np.arange(-1, 8, dtype=np.float32)[1:], np.full(9, np.nan, np.float32)[1:]
-    call(function, [x, out])
+    function(x, out)
     np.testing.assert_array_equal(out, [0, 5, 0, 5, 5, 2, 5, 2])
 
 

@@ -97,6 +97,8 @@ def test_wrong_knobs_are_named(knobs, message):
         ({"pack": 1, "split_columns": 0}, "pack=1 needs split_columns=1"),
         ({"mr": 6, "pad": 1}, "pad=1 where rows could be cut off: mr leaves some"),
         ({"stage": 1}, "stage=1 where data lie along the rows"),
+        ({"pad": 2}, "split_columns, pad, stage and skip are 0 or 1"),
+        ({"pack": 3}, "pack is 0, 1 or 2"),
         ({"nr": 16, "pack": 0}, r"pack=0 needs nr to divide the columns \(60\)"),
     ],
 )

@@ -11,6 +11,8 @@ import tunesmith as ts
 from tunesmith.machine.target import host_target, target_text
 from tunesmith.tuning.records.record import Status
 from tunesmith.tuning.reporting.progress import ProgressLines, Started, TrialEnded, TuneResult, quiet
+from tvm import tirx
+from tvm_ffi import structural_walk
 
 # The processes are looked for by their commands.
 pytestmark = pytest.mark.usefixtures("real_workers")
@@ -178,6 +180,18 @@ def test_time_budget_stops(small, tiles, tmp_path):
     # The default is measured all the same: there is always an answer.
     assert (result.stopped_by, result.trials) == ("time_budget", 1)
     assert result.best.id == result.default.id
+
+
+def test_interrupt_inside_tvm_is_one(small, tiles, tmp_path):
+    """TVM makes an error of its own of an interrupt in a function that it calls back."""
+
+    def interrupt_at_third(event):
+        if isinstance(event, TrialEnded) and event.number == 3:
+            structural_walk(small.func.body, [(tirx.For, lambda _: signal.raise_signal(signal.SIGINT))])
+
+    path = tmp_path / "t.db"
+    result = ts.tune(small, space=tiles, database=path, **{**BRIEF, "progress": interrupt_at_third})
+    assert result.stopped_by == "interrupted" and result.best is not None and result.trials == 3
 
 
 def test_interrupt_returns_the_best_so_far(small, tiles, tmp_path):

@@ -20,6 +20,7 @@ from tvm.s_tir import meta_schedule as ms
 from ...kernels.operator import func_hash
 from ...machine.errors import InputError, last_line
 from ...machine.facts import facts
+from ...machine.interrupts import raise_kept_interrupt
 from ..records.candidate import Candidate
 from ..records.compilation import replay_trace, trace_text
 from ..records.plain_text import read_program
@@ -177,6 +178,7 @@ class SketchSpace:
             program = ms.MeasureCandidate(schedule, args_info)
             stores = self._extractor.extract_from(self._context, [program])[0].numpy()
         except Exception:  # whatever it is, it concerns this sketch only
+            raise_kept_interrupt()
             return nothing
         return stores.astype(np.float32) if len(stores) else nothing
 
@@ -201,6 +203,7 @@ class SketchSpace:
                 return None
             key = _key(schedule)
         except Exception as error:  # whatever it is, other sketches may do
+            raise_kept_interrupt()
             self._failure = error
             return None
         self._found = True
@@ -229,6 +232,7 @@ class SketchSpace:
         try:
             return designs(self._context)
         except Exception as error:
+            raise_kept_interrupt()
             raise InputError(
                 f"the sketch space does not apply to this function: {last_line(error)}; choose another space"
             ) from error

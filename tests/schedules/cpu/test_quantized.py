@@ -1,13 +1,17 @@
 """Sums of byte products in one instruction: where the rule applies, that they are exact, and traces."""
 
+import re
+
 import numpy as np
 import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.kernels.operator import as_prim_func
+from tunesmith.machine.dot_instructions import dot_instruction
 from tunesmith.schedules import rules_for
+from tunesmith.schedules.assembly import inner_loop
+from tunesmith.schedules.c_source import c_source
 from tunesmith.schedules.cpu.quantized import QUANTIZED
-from tunesmith.schedules.dot_product import has_dot_products
 from tunesmith.tuning.processes.worker import WorkerGroup
 from tunesmith.tuning.records.compilation import trace_text
 from tvm import te
@@ -24,7 +28,8 @@ WORKLOADS = {
     "pixel_by_pixel": ("quantized_conv2d", {**CONV, "kh": 1, "kw": 1, "padding": 0}),
 }
 
-vnni = pytest.mark.skipif(not has_dot_products(ts.host_target()), reason="this CPU has no AVX-512 VNNI")
+HERE = dot_instruction(ts.host_target(), "uint8", "int8")
+summing = pytest.mark.skipif(HERE is None, reason="this CPU sums no products of bytes")
 
 
 def of(name):
@@ -32,19 +37,21 @@ def of(name):
     return ts.workload(op, **shape)
 
 
-def sums(data="uint8", weight="int8", wide="int32", weight_first=False, rows=32):
-    """Return a matrix product of other types, or written in another order."""
-    A, B = te.placeholder((rows, 64), data, name="A"), te.placeholder((64, 32), weight, name="B")
-    k = te.reduce_axis((0, 64), name="k")
+def product(m, n, k, data="uint8", weight="int8", transpose="NN", wide="int32", weight_first=False):
+    """Return a matrix product of any integers, in any order."""
+    A = te.placeholder((m, k) if transpose[0] == "N" else (k, m), data, name="A")
+    B = te.placeholder((k, n) if transpose[1] == "N" else (n, k), weight, name="B")
+    r = te.reduce_axis((0, k), name="k")
 
     def at(i, j):
-        a, b = A[i, k].astype(wide), B[k, j].astype(wide)
-        return te.sum(b * a if weight_first else a * b, axis=k)
+        a = A[(i, r) if transpose[0] == "N" else (r, i)].astype(wide)
+        b = B[(r, j) if transpose[1] == "N" else (j, r)].astype(wide)
+        return te.sum(b * a if weight_first else a * b, axis=r)
 
-    return as_prim_func([A, B, te.compute((rows, 32), at, name="C")])
+    return as_prim_func([A, B, te.compute((m, n), at, name="C")])
 
 
-@vnni
+@summing
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_points_of_the_space_are_right(name, target, assert_right):
     workload = of(name)
@@ -54,7 +61,7 @@ def test_points_of_the_space_are_right(name, target, assert_right):
         assert_right(workload, QUANTIZED.scheduled(workload.func, target, knobs))
 
 
-@vnni
+@summing
 @pytest.mark.parametrize("weight", [-128, 127])
 @pytest.mark.parametrize("k", [65, 64_000])
 def test_sums_of_extremes_are_exact(k, weight, target, run):
@@ -64,31 +71,51 @@ def test_sums_of_extremes_are_exact(k, weight, target, run):
     np.testing.assert_array_equal(run(schedule, inputs)[0], np.full((4, 16), 255 * weight * k, "int32"))
 
 
-@vnni
+@summing
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_instruction_is_all_there_is(name, target):
     schedule, rule = ts.apply_default(of(name).func, target)
     assert rule is QUANTIZED
     code = tvm.compile(schedule.mod, target=target).mod.inspect_source("asm")
-    assert "vpdpbusd" in code
+    assert HERE.mnemonic in code
     assert "vpmulld" not in code
 
 
-@vnni
+@summing
 def test_columns_that_are_contiguous_are_packed_in_registers(target):
     assert "T.Shuffle(" in QUANTIZED.scheduled(of("whole").func, target).mod.script()
+
+
+@summing
+@pytest.mark.parametrize("transpose", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize(("m", "n", "k"), [(32, 96, 64), (37, 83, 65), (8, 64, 30)])
+@pytest.mark.parametrize(
+    "types", [("int8", "int8"), ("uint8", "uint8"), ("int16", "int8"), ("int8", "uint8")]
+)
+def test_other_integers_and_orders_are_right(transpose, m, n, k, types, target, run):
+    """Where no instruction takes them as they are, they are widened."""
+    func = product(m, n, k, *types, transpose, weight_first=m == 37)
+    space = QUANTIZED.space(func, target)
+    if space is None:
+        pytest.skip("this CPU sums no products of these")
+    rng = np.random.default_rng(m)
+    a, b = (
+        rng.integers(np.iinfo(d).min, np.iinfo(d).max, shape, d, endpoint=True)
+        for d, shape in zip(types, ((m, k), (k, n)), strict=True)
+    )
+    inputs = [x.T.copy() if how == "T" else x for x, how in zip((a, b), transpose, strict=True)]
+    for knobs in ({}, space.points[rng.integers(len(space.points))]):
+        output = run(QUANTIZED.scheduled(func, target, knobs), inputs)[0]
+        np.testing.assert_array_equal(output, (a.astype("int64") @ b.astype("int64")).astype("int32"))
 
 
 @pytest.mark.parametrize(
     "func",
     [
         ts.workload("matmul", m=32, n=32, k=64).func,
-        ts.workload("matmul", dtype="int8", m=32, n=32, k=64).func,
-        sums("int8", "uint8"),
-        sums("uint8", "uint8"),
-        sums(wide="int64"),
-        sums(weight_first=True),
-        ts.workload("quantized_matmul", m=32, n=8, k=64).func,  # half a vector of columns
+        product(32, 32, 64, wide="int64"),
+        product(32, 32, 64, "int32", "int8"),
+        ts.workload("quantized_matmul", m=32, n=2, k=64).func,  # half a vector of columns at most
         ts.workload("quantized_matmul", m=2, n=64, k=64).func,  # a weight that is hardly used
     ],
 )
@@ -96,32 +123,84 @@ def test_others_are_left_alone(func, target):
     assert QUANTIZED.space(func, target) is None
 
 
-@vnni
+@summing
 def test_a_constant_weight_may_have_few_rows(target):
-    constant = sums(rows=2).with_attr("layout_free_buffers", [1])
+    constant = product(2, 32, 64).with_attr("layout_free_buffers", [1])
     assert QUANTIZED.space(constant, target).default["pack"] == 2
 
 
-def test_other_targets_have_the_rules_for_any_numbers():
-    workload = of("whole")
-    for cpu in ("skylake-avx512", "haswell"):
-        target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
-        assert not has_dot_products(target)
-        assert rules_for(workload.func, target)[0].name == "matmul"
+X86, ARM = "x86_64-linux-gnu", "aarch64-linux-gnu"
 
 
-@vnni
+@pytest.mark.parametrize(
+    ("mcpu", "triple", "types", "instruction"),
+    [
+        ("znver4", X86, ("uint8", "int8"), r"vpdpbusd.*%zmm"),
+        ("alderlake", X86, ("uint8", "int8"), r"vpdpbusd.*%ymm"),
+        ("znver4", X86, ("int8", "int8"), r"vpdpwssd.*%zmm"),  # LLVM's own choice for vpmaddwd and an add
+        ("skylake-avx512", X86, ("uint8", "int8"), r"vpmaddwd.*%zmm"),
+        ("haswell", X86, ("uint8", "int8"), r"vpmaddwd.*%ymm"),
+        ("x86-64", X86, ("uint8", "int8"), r"pmaddwd.*%xmm"),
+        ("neoverse-v1", ARM, ("uint8", "int8"), r"usdot\s+v\d+\.4s"),
+        ("neoverse-n1", ARM, ("int8", "int8"), r"sdot\s+v\d+\.4s"),
+        ("neoverse-n1", ARM, ("uint8", "uint8"), r"udot\s+v\d+\.4s"),
+    ],
+)
+def test_each_cpu_has_its_own_instruction(mcpu, triple, types, instruction):
+    target = tvm.target.Target({"kind": "llvm", "mtriple": triple, "mcpu": mcpu, "num-cores": 2})
+    schedule, rule = ts.apply_default(product(128, 128, 128, *types), target)
+    assert rule is QUANTIZED
+    code = tvm.compile(schedule.mod, target=target).mod.inspect_source("asm")
+    assert re.search(instruction, code)
+    knobs, loop = QUANTIZED.space(product(128, 128, 128, *types), target).default, inner_loop(code)
+    assert loop.accumulators == knobs["mr"] * knobs["nr"] // knobs["lanes"]
+    assert loop.spills == 0
+
+
+@pytest.mark.parametrize("transpose", ["NN", "NT"])
+@pytest.mark.parametrize(
+    ("mcpu", "triple", "types"),
+    [
+        ("znver4", X86, ("uint8", "int8")),
+        ("alderlake", X86, ("uint8", "int8")),
+        ("skylake-avx512", X86, ("int8", "int8")),
+        ("haswell", X86, ("uint8", "int8")),
+        ("neoverse-v1", ARM, ("uint8", "int8")),
+        ("neoverse-n1", ARM, ("int8", "int8")),
+    ],
+)
+def test_what_other_cpus_compute_is_right_in_c(mcpu, triple, types, transpose, compiled_c):
+    target = tvm.target.Target({"kind": "llvm", "mtriple": triple, "mcpu": mcpu, "num-cores": 2})
+    m, n, k = 33, 96, 64
+    schedule = QUANTIZED.scheduled(product(m, n, k, *types, transpose), target)
+    rng = np.random.default_rng(0)
+    a, b = (
+        rng.integers(np.iinfo(d).min, np.iinfo(d).max, shape, d, endpoint=True)
+        for d, shape in zip(types, ((m, k), (k, n)), strict=True)
+    )
+    output = np.empty((m, n), "int32")
+    function, _ = compiled_c(c_source(schedule, "kernel"), "kernel")
+    function(a, b.T.copy() if transpose == "NT" else b, output)
+    np.testing.assert_array_equal(output, a.astype("int32") @ b.astype("int32"))
+
+
+def test_a_cpu_without_any_has_the_rules_for_any_numbers():
+    target = tvm.target.Target({"kind": "llvm", "mtriple": ARM, "mcpu": "cortex-a72", "num-cores": 2})
+    assert rules_for(of("whole").func, target)[0].name == "matmul"
+
+
+@summing
 def test_a_trace_is_replayed_where_the_intrinsics_are_unknown(target, tmp_path):
     trace = tmp_path / "trace.json"
     trace.write_text(trace_text(QUANTIZED.scheduled(of("whole").func, target)))
+    intrinsic = re.search(r"tunesmith_dot_products_\w+", trace.read_text())[0]
     code = f"""
 import tunesmith as ts
-from tunesmith.schedules.dot_product import DOT_PRODUCTS
 from tunesmith.tuning.records.compilation import replay_trace
 from tvm.s_tir import TensorIntrin
 w = ts.workload("quantized_matmul", m=32, n=96, k=64)
-assert TensorIntrin.get(DOT_PRODUCTS, allow_missing=True) is None
-assert "vpdpbusd" in replay_trace(open({str(trace)!r}).read(), w.func).mod.script()
+assert TensorIntrin.get({intrinsic!r}, allow_missing=True) is None
+assert {HERE.function!r} in replay_trace(open({str(trace)!r}).read(), w.func).mod.script()
 """
     with WorkerGroup(1) as group:
         group.workers[0].call(exec, code, 120)

@@ -1,0 +1,105 @@
+"""Instructions that multiply integers and sum neighbouring products in every lane of a vector.
+
+With p products of a ``data`` and a ``weight`` element, in each of the lanes, exactly::
+
+    sums[j] += data[0] * weight[j, 0] + ... + data[p - 1] * weight[j, p - 1]
+
+A lane of the sums is an int32, so ``p`` elements of a row of data are broadcast as one int32, and the weight
+of a column lies in groups of p.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.script import tirx as T
+
+from .facts import has_feature
+
+WIDE = "int16"
+"""The type whose products are summed where a CPU sums none of bytes: every byte, signed or not, fits."""
+
+WIDENED = ("int8", "uint8", WIDE)
+"""The types that it holds."""
+
+
+@dataclass(frozen=True)
+class DotInstruction:
+    """One such instruction.
+
+    Parameters
+    ----------
+    mnemonic : str
+        Its name in assembly.
+    feature : str
+        The CPU feature that brings it, by LLVM's name.
+    lanes : int
+        Lanes of the sums, each an int32.
+    products : int
+        Products that are summed in each lane.
+    data_dtype, weight_dtype : str
+        The types of the operands.
+    function : str
+        LLVM's name of it.
+    adds : bool
+        True where it adds to the sums itself; where it does not, another instruction does.
+    """
+
+    mnemonic: str
+    feature: str
+    lanes: int
+    products: int
+    data_dtype: str
+    weight_dtype: str
+    function: str
+    adds: bool
+
+    def __str__(self) -> str:
+        """Name it with the bits of its vectors."""
+        return f"{self.mnemonic}_{32 * self.lanes}"
+
+    @property
+    def elements(self) -> int:
+        """Elements of an operand."""
+        return self.lanes * self.products
+
+    def added(self, sums: Any, data: Any, weight: Any) -> Any:
+        """Return the expression of the sums after it.
+
+        ``sums``: a vector of ``lanes`` int32; ``data``, ``weight``: vectors of `elements` of the operands'
+        bits.
+        """
+        result = f"int32x{self.lanes}"
+        function = T.llvm_lookup_intrinsic_id(self.function)
+        if self.adds:
+            return T.call_llvm_pure_intrin(function, sums, data, weight, dtype=result)
+        return sums + T.call_llvm_pure_intrin(function, data, weight, dtype=result)
+
+
+DOT_INSTRUCTIONS = (
+    DotInstruction(
+        "vpdpbusd", "avx512vnni", 16, 4, "uint8", "int8", "llvm.x86.avx512.vpdpbusd.512", adds=True
+    ),
+    DotInstruction("vpdpbusd", "avxvnni", 8, 4, "uint8", "int8", "llvm.x86.avx512.vpdpbusd.256", adds=True),
+    DotInstruction("usdot", "i8mm", 4, 4, "uint8", "int8", "llvm.aarch64.neon.usdot.v4i32.v16i8", adds=True),
+    DotInstruction("sdot", "dotprod", 4, 4, "int8", "int8", "llvm.aarch64.neon.sdot.v4i32.v16i8", adds=True),
+    DotInstruction(
+        "udot", "dotprod", 4, 4, "uint8", "uint8", "llvm.aarch64.neon.udot.v4i32.v16i8", adds=True
+    ),
+    DotInstruction("vpmaddwd", "avx512bw", 16, 2, WIDE, WIDE, "llvm.x86.avx512.pmaddw.d.512", adds=False),
+    DotInstruction("vpmaddwd", "avx2", 8, 2, WIDE, WIDE, "llvm.x86.avx2.pmadd.wd", adds=False),
+    DotInstruction("pmaddwd", "sse2", 4, 2, WIDE, WIDE, "llvm.x86.sse2.pmadd.wd", adds=False),
+)
+"""Those known here, the one that sums most in front."""
+
+
+def dot_instruction(target: Any, data_dtype: str, weight_dtype: str) -> DotInstruction | None:
+    """Return the best instruction of a target's CPU for operands of these types, None where it has none.
+
+    Operands that it takes only in `WIDE` are to be widened.
+    """
+    types = (data_dtype, weight_dtype)
+    wide = (WIDE, WIDE) if all(each in WIDENED for each in types) else types
+    fitting = (i for i in DOT_INSTRUCTIONS if (i.data_dtype, i.weight_dtype) in (types, wide))
+    return next((i for i in fitting if has_feature(target, i.feature)), None)
