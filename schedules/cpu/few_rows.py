@@ -83,18 +83,19 @@ def schedule_few_rows(
     sch.transform_layout(block, ("write", 0), order)
 
     loops = sch.get_loops(block)
-    outer, (*windows, along) = [loops[i] for i in nest.rows[:-1]], [loops[i] for i in nest.reductions]
-    tiles, row = sch.split(loops[nest.rows[-1]], [None, mr])
+    rows, (*windows, along) = [loops[i] for i in sorted(nest.rows)], [loops[i] for i in nest.reductions]
+    # Pixels of several lines lie side by side in the copy: 7x7 are 12 tiles of 4 and one pixel.
+    tiles, row = sch.split(sch.fuse(*rows) if len(rows) > 1 else rows[0], [None, mr])
     share, panel, vector, lane = sch.split(loops[nest.column], [shares, None, vectors, lanes])
     deep, step = sch.split(along, [None, depth])
-    sch.reorder(share, *windows, deep, panel, *outer, tiles, step, row, vector, lane)
+    sch.reorder(share, *windows, deep, panel, tiles, step, row, vector, lane)
     for loop in (step, row, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
     sch.parallel(share)
     sch.reverse_compute_at(tail, share)
     vectorize_last(sch, tail, lanes)
-    if nest.row_extent % mr:
+    if _rows(nest) % mr:
         partition(sch, tiles)
     sch.decompose_reduction(block, windows[0] if windows else deep)
 
@@ -158,7 +159,7 @@ class _Choice:
         """
         shares, depths = self.shares[0], [d for d in _DEPTHS if self.nest.channels % d == 0]
         depth = max(d for d in depths if d <= max(_DEPTH, depths[0]))
-        extent = self.nest.row_extent
+        extent = _rows(self.nest)
         alone = [(extent, vectors) for vectors in self.widths(shares) if self.fits(extent, vectors)]
         several = next(filter(None, (self._tiles(shares, steps) for steps in (depth, 3))), [])
         tiles = [*several, *alone] or [(1, self.widths(shares)[0])]
@@ -170,13 +171,13 @@ class _Choice:
         return [
             (mr, vectors)
             for vectors in self.widths(shares)
-            for mr in range(2, self.nest.row_extent)
+            for mr in range(2, _rows(self.nest))
             if mr * vectors >= FMAS_IN_FLIGHT and self.fits(mr, vectors, steps)
         ]
 
     def _cost(self, mr: int, vectors: int) -> float:
         """Estimate what a vector of columns takes: its multiply-adds and loads, too few of them in flight."""
-        whole, left = divmod(self.nest.row_extent, mr)
+        whole, left = divmod(_rows(self.nest), mr)
         return sum(
             (rows + 1 + rows / vectors) / min(1, rows * vectors / _SUMS)
             for rows in [mr] * whole + [left] * (left > 0)
@@ -193,7 +194,7 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
     if not weight_exceeds_l2(nest, machine) or not choice.shares or nest.channels % _DEPTHS[0]:
         return None
     default = choice.default()
-    rows = tuple(sorted({*(r for r in _ROWS if r <= nest.row_extent), default["mr"]}))
+    rows = tuple(sorted({*(r for r in _ROWS if r <= _rows(nest)), default["mr"]}))
     widths = sorted({v for shares in choice.shares for v in choice.widths(shares)})
     return KnobSpace(
         knobs=(
@@ -214,9 +215,7 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: nest.columns % (k["lanes"] * k["vectors"] * k["shares"]) == 0,
             ),
             Constraint(f"depth divides the sum ({nest.channels})", lambda k: nest.channels % k["depth"] == 0),
-            Constraint(
-                f"mr is at most the row axis ({nest.row_extent})", lambda k: k["mr"] <= nest.row_extent
-            ),
+            Constraint(f"mr is at most the rows ({_rows(nest)})", lambda k: k["mr"] <= _rows(nest)),
             Constraint(
                 f"vectors * (mr + 1) sums and weights and a broadcast fit {registers} registers",
                 lambda k: choice.fits(k["mr"], k["vectors"]),
