@@ -13,7 +13,8 @@ from ..contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from .register_tile import register_tile
-from .tile_space import ROW_STREAMS, TileChoice, tile_choice, tile_space
+from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
+from .tile_space import tile_space
 
 
 def conv2d_space(func: Any, target: Any) -> KnobSpace | None:

@@ -30,7 +30,7 @@ from ..contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import LEAST_PARALLEL_SUMS, inline_blocks
-from .tile_space import FMAS_IN_FLIGHT
+from .tile_choice import FMAS_IN_FLIGHT
 
 # More rows are worth panels: so many where the weight is in cache, so many where it comes from memory. On 2
 # threads of a Zen 3, by 4096 x 4096: 1 row takes 2.2 ms (3.3 by `general`), 3 rows 2.2 (6.5), 4 rows 2.2 (3.2

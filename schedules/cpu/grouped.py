@@ -21,7 +21,8 @@ from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from .conv2d import default_tile
 from .register_tile import register_tile
-from .tile_space import tile_choice, tile_space
+from .tile_choice import tile_choice
+from .tile_space import tile_space
 
 # Wider vectors with as many zeros more are no faster, and slower on CPUs that work on them in two halves: 32
 # groups of 4 channels at 56x56 take 0.83 ms in vectors of 8, 1.18 in vectors of 16, one thread of a Zen 5.

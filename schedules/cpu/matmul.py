@@ -12,7 +12,8 @@ from ..rule import ScheduleRule
 from ..space import KnobSpace
 from .operand_layout import PACK_NOTHING
 from .register_tile import register_tile
-from .tile_space import ROW_STREAMS, TileChoice, reads_unpacked, tile_choice, tile_space
+from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
+from .tile_space import reads_unpacked, tile_space
 
 # A weight packed for so few rows is hardly used.
 _FEW_ROWS = 3

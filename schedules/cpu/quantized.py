@@ -22,7 +22,8 @@ from ..contraction import Contraction, find_contraction
 from ..rule import ScheduleRule
 from ..space import Knob, Knobs, KnobSpace
 from .register_tile import register_tile
-from .tile_space import ROW_STREAMS, TileChoice, tile_choice, tile_space
+from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
+from .tile_space import tile_space
 
 # Products are computed ahead of additions; with fewer left, LLVM spills sums where requantisation follows.
 _TEMPORARIES = 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...machine.facts import Facts
 from ..space import Knobs
 from ..winograd_form import POINTS, TAPS, Convolution
-from .tile_space import ROW_STREAMS, tile_cost
+from .tile_choice import ROW_STREAMS, tile_cost
 
 TILE_ROWS = tuple(range(1, 15))
 # A change of basis takes about this many times as long as its multiply-adds: it is mostly loads and stores,

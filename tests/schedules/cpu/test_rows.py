@@ -183,15 +183,23 @@ def test_neighbouring_rows_are_taken_together_as_far_as_there_are_any(target):
         # A row or two of these fit L1: their chains are few.
         ("log_softmax", 1024, 4, 2),
         ("layer_norm", 512, 4, 4),
-        # What is computed in place is written twice while it is near.
+        # What is computed in place is written twice while it is near; a row of few vectors needs another.
         ("softmax", 128, 4, 2),
-        ("softmax", 512, 4, 2),
+        ("softmax", 512, 4, 1),
+        ("softmax", 77, 2, 1),
     ],
 )
 def test_rows_taken_together_are_chains_enough_for_an_exponential(operator, columns, vectors, block):
     avx512 = {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux"}
     space = ROWS.space(ts.workload(operator, m=64, n=columns).func, as_target(avx512))
     assert (space.default["vectors"], space.default["block"]) == (vectors, block)
+
+
+@pytest.mark.parametrize(("columns", "block"), [(49, 4), (128, 2), (4096, 1)])
+def test_short_rows_that_are_only_reduced_are_taken_together(columns, block):
+    avx512 = {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux"}
+    space = ROWS.space(ts.workload("sum", c=64, d=columns, axes="d").func, as_target(avx512))
+    assert space.default["block"] == block
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,190 @@
+"""What a default register tile is chosen by: its cost, the registers it fits, the blocks that caches hold.
+
+Everything follows from the target's vectors, registers and caches and from the extents of the nest; no
+number belongs to one machine or one shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import tvm
+
+from ...machine.facts import Facts, facts
+from ..contraction import Contraction
+from ..transforms import LEAST_PARALLEL_SUMS
+from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
+
+# A step of the sum needs one register for the broadcast of a data value.
+BROADCAST_REGISTERS = 1
+
+# Multiply-adds that must be in flight to hide their latency: 4 or 5 cycles times 2 units.
+FMAS_IN_FLIGHT = 8
+
+# Rows are separate streams: with more than an L1 cache has ways, rows a power of two apart evict each other.
+ROW_STREAMS = 8
+
+# What a load adds to the cost of a multiply-add, and what a tile must save to be chosen for that. Fitted
+# to 19 convolutions 1x1, one thread of a Zen 5: ratios of times of tiles as these say, within 5 % for most.
+_LOAD = 0.25
+# With fewer rows a tile reads its panel faster than L2 gives it.
+_LEAST_ROWS = 3
+_CLEARLY = 0.95
+
+# Data, results and other processes want their part of a thread's share of L3. By
+# tuning.measuring.measurement.measure on 2 threads of a Zen 5 with 32 MiB, matmul 2048^3: 463 to 473 GFLOP/s
+# with 1 to 4 MiB of panels in a block, 456 with 8 MiB; in noisier minutes 470 and 433.
+_SHARERS_OF_L3 = 16
+
+# Larger blocks are worth this much more work on the thread that has most.
+_UNEVEN = 1.06
+
+# Turned data are worth their copy where so many panels meet them, and they fill half of L2. Products of data
+# that lie along the rows, 2 threads of a Zen 3: 128 x 768 x 768 take 0.77 of the time, 1024^3, where steps of
+# the sum are a power of two apart, 0.62; but 768 x 64 x 384, with 4 panels, 1.06, and 100 x 300 x 200 1.1.
+_STAGING_PANELS = 16
+
+# Vectors of a tile.
+VECTOR_CANDIDATES = (1, 2, 3, 4, 6, 8)
+
+
+@dataclass(frozen=True)
+class TileChoice:
+    """What the choice of a tile depends on: a nest on a machine.
+
+    Parameters
+    ----------
+    nest : Contraction
+        The loops.
+    machine : Facts
+        The target's facts.
+    products : int
+        Products that one instruction sums in each lane; with more than one the weight is always packed.
+    temporaries : int
+        Registers that a default leaves free for products that another instruction adds up.
+    """
+
+    nest: Contraction
+    machine: Facts
+    products: int = 1
+    temporaries: int = 0
+
+    @property
+    def lanes(self) -> int:
+        """Elements in a vector; fewer where there are fewer columns."""
+        columns = 1 << max(0, self.nest.columns - 1).bit_length()
+        return min(self.machine.lanes(self.nest.dtype), columns)
+
+    @property
+    def most_rows(self) -> int:
+        """The most rows of a tile two vectors wide that fit the registers."""
+        return self.fitting_rows(2)
+
+    def fitting_rows(self, vectors: int) -> int:
+        """Return the most rows that fit the registers beside a panel's vectors and a broadcast, or 0."""
+        free = self.machine.vector_registers - vectors - BROADCAST_REGISTERS - self.temporaries
+        return free // vectors
+
+    def row_tiles(self, mr: int) -> int:
+        """Count the tiles over all row axes."""
+        return self.nest.outer_rows * self.nest.tiles_in_line(mr)
+
+    def panels(self, nr: int) -> int:
+        """Count the panels of nr columns."""
+        return ceil(self.nest.columns / nr)
+
+    def even_rows(self, most: int) -> int:
+        """Return the rows of a tile that share an axis evenly in tiles of at most ``most`` rows."""
+        extent = self.nest.row_extent
+        return ceil(extent / ceil(extent / most))
+
+    def wide_vectors(self, mr: int) -> int:
+        """Return the vectors of a tile: two, more where few rows leave too few multiply-adds in flight."""
+        needed = max(2, ceil(FMAS_IN_FLIGHT / mr))
+        fitting = next(v for v in range(needed, 0, -1) if v == 1 or mr <= self.fitting_rows(v))
+        return max(1, min(fitting, ceil(self.nest.columns / self.lanes)))
+
+    def cheaper_tile(self, mr: int, vectors: int) -> tuple[int, int]:
+        """Return the tile of the least cost, or the given one where none is clearly cheaper.
+
+        Columns that fill few panels are padded most where these are wide: 40 columns are 3 vectors, and 4 in
+        panels of 2 (72 to 40 channels 1x1 at 28x28: 76 us with those, 56 with 3, one thread of a Zen 5).
+        """
+        extent = self.nest.row_extent
+        tiles = [
+            (rows, width)
+            for width in range(1, min(ceil(self.nest.columns / self.lanes), VECTOR_CANDIDATES[-1]) + 1)
+            for rows in range(
+                min(_LEAST_ROWS, extent), min(self.fitting_rows(width), ROW_STREAMS, extent) + 1
+            )
+        ]
+        best = min([(mr, vectors), *tiles], key=lambda tile: self._cost(*tile))
+        return best if self._cost(*best) < _CLEARLY * self._cost(mr, vectors) else (mr, vectors)
+
+    def _cost(self, mr: int, vectors: int) -> float:
+        """Estimate what a line takes."""
+        panels = ceil(self.nest.columns / (vectors * self.lanes))
+        sums = self.nest.tiles_in_line(mr) * mr * panels * vectors
+        return sums * tile_cost(mr, vectors)
+
+    def blocks(self, mr: int, nr: int) -> dict[str, int]:
+        """Choose the blocks, who shares what, and where panels are packed.
+
+        Threads share the columns where the panels can be dealt out evenly: each then packs its own, and all
+        read the data. They share the rows otherwise. A block's rows keep to half of L2, where each panel
+        meets them; its panels keep to a part of a thread's share of L3, which others use as well: more
+        would be evicted between one block of rows and the next.
+        """
+        nest, machine = self.nest, self.machine
+        panels, tiles = self.panels(nr), self.row_tiles(mr)
+        # Where one instruction sums several products, operands are that much narrower than sums.
+        item = int(tvm.DataType(nest.dtype).bits) // 8 // self.products
+        if nest.sums < LEAST_PARALLEL_SUMS:
+            pack = PACK_FIRST if nest.constant_weight else PACK_IN_BLOCK
+            return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
+        # A batch that the threads share evenly needs no other sharing.
+        shared = nest.batches % machine.cores == 0 or nest.batches >= 8 * machine.cores
+        threads = 1 if shared else machine.cores
+        by_columns = panels % threads == 0 or panels >= 8 * threads or tiles < threads
+        panels_in_l3 = machine.l3_bytes // (_SHARERS_OF_L3 * machine.cores) // (nest.depth * nr * item)
+        rows_in_l2 = machine.l2_bytes // 2 // (nest.channels * mr * item)
+        columns = _part(panels, panels_in_l3, threads if by_columns else 1)
+        rows = _part(tiles, rows_in_l2, 1 if by_columns else threads)
+        return {
+            "block_rows": self.whole_lines(mr, rows),
+            "block_columns": columns,
+            "split_columns": int(by_columns),
+            "pack": PACK_FIRST if nest.constant_weight or not by_columns else PACK_IN_BLOCK,
+        }
+
+    def is_worth_staging(self, nr: int) -> bool:
+        """Tell whether data that lie along the rows are read often enough, and from afar."""
+        nest = self.nest
+        size = nest.outer_rows * nest.row_extent * nest.depth * int(tvm.DataType(nest.data_dtype).bits) // 8
+        return self.panels(nr) >= _STAGING_PANELS and size > self.machine.l2_bytes // 2
+
+    def whole_lines(self, mr: int, rows: int) -> int:
+        """Round the row tiles of a block up to whole lines where they are more than one."""
+        line = self.nest.tiles_in_line(mr)
+        return rows if rows <= line else ceil(rows / line) * line
+
+
+def tile_cost(mr: int, vectors: int) -> float:
+    """Estimate a multiply-add in a register tile: dearer with more loads each and too few in flight."""
+    return (1 + _LOAD * (1 / mr + 1 / vectors)) / min(1, mr * vectors / FMAS_IN_FLIGHT)
+
+
+def tile_choice(nest: Contraction, target: Any, products: int = 1, temporaries: int = 0) -> TileChoice:
+    """Bring a nest and the facts of a target together."""
+    return TileChoice(nest, facts(target), products, temporaries)
+
+
+def _part(whole: int, most: int, threads: int) -> int:
+    """Return the largest even part of at most ``most`` that leaves no thread much more than its share."""
+    sizes = ((n, ceil(whole / (threads * n))) for n in range(1, whole + 1))
+    share = ceil(whole / threads)
+    part = next((size for n, size in sizes if size <= most and n * size <= _UNEVEN * share), 1)
+    # A divisor that is not much smaller cuts no block short.
+    return next((d for d in range(part, part * 3 // 4, -1) if share % d == 0), part)
