@@ -11,6 +11,7 @@ of a column lies in groups of p.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tvm.script import tirx as T
@@ -77,10 +78,12 @@ class DotInstruction:
         return sums + T.call_llvm_pure_intrin(function, data, weight, dtype=result)
 
 
+VPDPBUSD_512 = DotInstruction(
+    "vpdpbusd", "avx512vnni", 16, 4, "uint8", "int8", "llvm.x86.avx512.vpdpbusd.512", adds=True
+)
+
 DOT_INSTRUCTIONS = (
-    DotInstruction(
-        "vpdpbusd", "avx512vnni", 16, 4, "uint8", "int8", "llvm.x86.avx512.vpdpbusd.512", adds=True
-    ),
+    VPDPBUSD_512,
     DotInstruction("vpdpbusd", "avxvnni", 8, 4, "uint8", "int8", "llvm.x86.avx512.vpdpbusd.256", adds=True),
     DotInstruction("usdot", "i8mm", 4, 4, "uint8", "int8", "llvm.aarch64.neon.usdot.v4i32.v16i8", adds=True),
     DotInstruction("sdot", "dotprod", 4, 4, "int8", "int8", "llvm.aarch64.neon.sdot.v4i32.v16i8", adds=True),
@@ -103,3 +106,29 @@ def dot_instruction(target: Any, data_dtype: str, weight_dtype: str) -> DotInstr
     wide = (WIDE, WIDE) if all(each in WIDENED for each in types) else types
     fitting = (i for i in DOT_INSTRUCTIONS if (i.data_dtype, i.weight_dtype) in (types, wide))
     return next((i for i in fitting if has_feature(target, i.feature)), None)
+
+
+@cache
+def performed_by(instruction: DotInstruction) -> Any:
+    """Return the body of a tensor intrinsic: C[j] += the sum of A[q] * B[j, q], in one instruction."""
+    lanes, products, elements = instruction.lanes, instruction.products, instruction.elements
+    group, data = (f"{instruction.data_dtype}x{count}" for count in (products, elements))
+    weight, sums = f"{instruction.weight_dtype}x{elements}", f"int32x{lanes}"
+
+    @T.prim_func(s_tir=True)
+    def performed(a: T.handle, b: T.handle, c: T.handle) -> None:
+        A = T.match_buffer(a, (products,), instruction.data_dtype, offset_factor=1)
+        B = T.match_buffer(b, (lanes, products), instruction.weight_dtype, offset_factor=1)
+        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1)
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:products], B[0:lanes, 0:products])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = instruction.added(
+                C.vload([0], sums),
+                T.reinterpret(
+                    T.broadcast(T.reinterpret(A.vload([0], group), dtype="int32"), lanes), dtype=data
+                ),
+                B.vload([0, 0], dtype=weight),
+            )
+
+    return performed

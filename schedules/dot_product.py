@@ -13,7 +13,7 @@ from tvm import s_tir
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
-from ..machine.dot_instructions import DOT_INSTRUCTIONS, WIDENED, DotInstruction
+from ..machine.dot_instructions import DOT_INSTRUCTIONS, WIDENED, DotInstruction, performed_by
 from .transposition import performing, transposed
 
 
@@ -108,7 +108,7 @@ def _turning_name(instruction: DotInstruction, narrow: str) -> str:
 def _register_dot_products(instruction: DotInstruction) -> str:
     """Register what an instruction does; return its name."""
     name = _dot_products_name(instruction)
-    TensorIntrin.register(name, _dot_products(instruction), _instruction(instruction), override=True)
+    TensorIntrin.register(name, _dot_products(instruction), performed_by(instruction), override=True)
     return name
 
 
@@ -146,30 +146,6 @@ def _dot_products(instruction: DotInstruction) -> Any:
                     C[vj] = C[vj] + T.cast(A[vq], "int32") * T.cast(B[vj, vq], "int32")
 
     return described
-
-
-def _instruction(instruction: DotInstruction) -> Any:
-    lanes, products, elements = instruction.lanes, instruction.products, instruction.elements
-    group, data = (f"{instruction.data_dtype}x{count}" for count in (products, elements))
-    weight, sums = f"{instruction.weight_dtype}x{elements}", f"int32x{lanes}"
-
-    @T.prim_func(s_tir=True)
-    def performed(a: T.handle, b: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (products,), instruction.data_dtype, offset_factor=1)
-        B = T.match_buffer(b, (lanes, products), instruction.weight_dtype, offset_factor=1)
-        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1)
-        with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:products], B[0:lanes, 0:products])
-            T.writes(C[0:lanes])
-            C[T.ramp(T.int32(0), 1, lanes)] = instruction.added(
-                C.vload([0], sums),
-                T.reinterpret(
-                    T.broadcast(T.reinterpret(A.vload([0], group), dtype="int32"), lanes), dtype=data
-                ),
-                B.vload([0, 0], dtype=weight),
-            )
-
-    return performed
 
 
 def _interleaved(instruction: DotInstruction, narrow: str) -> Any:

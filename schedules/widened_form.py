@@ -13,6 +13,7 @@ from typing import Any
 from tvm import s_tir, te
 from tvm.tirx import IterVar
 
+from ..machine.dot_instructions import WIDE, WIDENED
 from ..machine.errors import InputError
 from .contraction import find_contraction, product_operands
 from .restatement import replaced, with_stages
@@ -37,19 +38,18 @@ def restate(func: Any, bits: int) -> Any:
     InputError
         There are no such sums: a trace may name a form that is not one of its function.
     """
-    nest = find_contraction(func)
-    types = [] if nest is None else [nest.data_dtype, nest.weight_dtype, nest.dtype]
-    if nest is None or not all("int" in each for each in types) or bits != 16:
-        raise InputError(f"the function has no one sum of integer products to widen to {bits} bits")
+    nest, wide = find_contraction(func), f"int{bits}"
+    if nest is None or wide != WIDE or not {nest.data_dtype, nest.weight_dtype} <= set(WIDENED):
+        raise InputError(f"the function has no one sum of products of integers to widen to {bits} bits")
     sch = s_tir.Schedule(func)
     block = sch.get(sch.get_sblock(nest.block))
     operands = product_operands(block)
     assert operands is not None, "a contraction sums products"
     data, weight = operands if nest.data_first else operands[::-1]
-    tensors = _define(block, data, weight, f"int{bits}")
-    wide = s_tir.Schedule(with_stages(func, nest.block, (data.source, weight.source), tensors))
-    inline_blocks(wide, nest.prologue)
-    return wide.mod["main"]
+    tensors = _define(block, data, weight, wide)
+    widened = s_tir.Schedule(with_stages(func, nest.block, (data.source, weight.source), tensors))
+    inline_blocks(widened, nest.prologue)
+    return widened.mod["main"]
 
 
 def _define(block: Any, data: Any, weight: Any, wide: str) -> list[Any]:

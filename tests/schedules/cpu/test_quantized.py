@@ -8,10 +8,12 @@ import tunesmith as ts
 import tvm
 from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.dot_instructions import dot_instruction
+from tunesmith.machine.errors import InputError
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.c_source import c_source
 from tunesmith.schedules.cpu.quantized import QUANTIZED
+from tunesmith.schedules.widened_form import restate
 from tunesmith.tuning.processes.worker import WorkerGroup
 from tunesmith.tuning.records.compilation import trace_text
 from tvm import te
@@ -88,11 +90,16 @@ def test_columns_that_are_contiguous_are_packed_in_registers(target):
 
 @summing
 @pytest.mark.parametrize("transpose", ["NN", "NT", "TN", "TT"])
-@pytest.mark.parametrize(("m", "n", "k"), [(32, 96, 64), (37, 83, 65), (8, 64, 30)])
 @pytest.mark.parametrize(
-    "types", [("int8", "int8"), ("uint8", "uint8"), ("int16", "int8"), ("int8", "uint8")]
+    ("types", "m", "n", "k"),
+    [
+        (("int8", "int8"), 32, 96, 64),
+        (("uint8", "uint8"), 37, 83, 65),
+        (("int16", "int8"), 8, 64, 30),
+        (("int8", "uint8"), 37, 32, 64),
+    ],
 )
-def test_other_integers_and_orders_are_right(transpose, m, n, k, types, target, run):
+def test_other_integers_and_orders_are_right(transpose, types, m, n, k, target, run):
     """Where no instruction takes them as they are, they are widened."""
     func = product(m, n, k, *types, transpose, weight_first=m == 37)
     space = QUANTIZED.space(func, target)
@@ -182,6 +189,20 @@ def test_what_other_cpus_compute_is_right_in_c(mcpu, triple, types, transpose, c
     function, _ = compiled_c(c_source(schedule, "kernel"), "kernel")
     function(a, b.T.copy() if transpose == "NT" else b, output)
     np.testing.assert_array_equal(output, a.astype("int32") @ b.astype("int32"))
+
+
+@pytest.mark.parametrize(
+    ("func", "bits"),
+    [
+        (product(8, 32, 64, "int32", "int8"), 16),  # would lose what does not fit
+        (product(8, 32, 64), 8),
+        (ts.workload("matmul", m=8, n=32, k=64).func, 16),
+        (ts.workload("relu", m=8, n=32).func, 16),
+    ],
+)
+def test_a_trace_cannot_widen_what_is_no_product_of_narrow_integers(func, bits):
+    with pytest.raises(InputError, match=f"no one sum of products of integers to widen to {bits} bits"):
+        restate(func, bits)
 
 
 def test_a_cpu_without_any_has_the_rules_for_any_numbers():
