@@ -50,6 +50,10 @@ from ..streaming import stream_output, streams
 from ..transforms import LEAST_PARALLEL_WORK, vectorize_last
 from .general_space import fills_vectors, general_space
 
+# A function such as exp takes as long as so many elements that are moved. On 2 threads of a Zen 3, 16384
+# elements of exp, tanh, sigmoid, silu, swiglu, gelu take 0.83 to 1.01 of the time of one, 8192 1.12 to 1.37.
+_CALL = 2
+
 # So many rows are spread without the vectors in them: an index is taken apart once a row, not once a vector.
 _ENOUGH_ROWS = 64
 
@@ -146,7 +150,7 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
             stream_output(sch, copy, tiles, lanes, dtype)
     elif len(loops) == 1:
         outer, inner = [inner], None
-    _spread(sch, outer, prod(extents), parallel)
+    _spread(sch, outer, prod(extents) * (_CALL if uses_calls(sch, name) else 1), parallel)
 
 
 def _flatten(sch: s_tir.Schedule, name: str, lanes: int) -> bool:

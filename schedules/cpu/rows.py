@@ -33,6 +33,7 @@ from tvm import s_tir
 
 from ..analysis import (
     block_names,
+    called,
     loops_by_kind,
     loops_inside,
     writes_in_order,
@@ -45,6 +46,10 @@ from ..rule import ScheduleRule
 from ..streaming import stream_output, streams
 from ..transforms import LEAST_PARALLEL_WORK
 from .row_space import rows_space, whole_rows
+
+# An exponential takes as long as so many elements that are read and written. On 2 threads of a Zen 3 softmax
+# of 96 x 128 takes 0.70 of the time it takes on one, of 16 x 1024 0.72, of 8 x 1024 as long.
+_EXPONENTIAL = 3
 
 # Elements of each of neighbouring rows that are added to their sums at a time.
 _ADDED_AT_ONCE = 4
@@ -86,6 +91,7 @@ def schedule_rows(
     del whole
     nest = find_rows(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
+    work = nest.work * (_EXPONENTIAL if "tirx.exp" in called(sch.mod["main"].body) else 1)
     inline_cheap(sch, nest.output)
     last, rows, reductions = nest.output, nest.rows, nest.reductions
     if parts > 1:
@@ -101,7 +107,7 @@ def schedule_rows(
     if nest.in_place and copy is None:
         compute_in_place(sch, nest.in_place, last)
     wide = 0 if nest.contiguous or lanes == 1 else lanes * vectors
-    row = _row_loop(sch, last, rows, wide, block, parallel == 1 and nest.work >= LEAST_PARALLEL_WORK)
+    row = _row_loop(sch, last, rows, wide, block, parallel == 1 and work >= LEAST_PARALLEL_WORK)
     names = block_names(sch)
     names = names[: names.index(last) + 1]
     for name in reversed(names[:-1]):

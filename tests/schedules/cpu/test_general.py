@@ -318,3 +318,9 @@ def test_how_much_is_computed_at_a_time_depends_on_what_it_is(operator, shape, l
         {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2}
     )
     assert GENERAL.space(ts.workload(operator, **shape).func, avx512).default["lanes"] == lanes
+
+
+@pytest.mark.parametrize(("operator", "threads"), [("tanh", True), ("swiglu", True), ("relu", False)])
+def test_functions_are_worth_threads_sooner(operator, threads, target):
+    schedule = GENERAL.scheduled(ts.workload(operator, m=1, n=20000).func, target)
+    assert ("T.parallel" in schedule.mod.script()) == threads

@@ -195,6 +195,15 @@ def test_rows_taken_together_are_chains_enough_for_an_exponential(operator, colu
     assert (space.default["vectors"], space.default["block"]) == (vectors, block)
 
 
+@pytest.mark.parametrize(
+    ("operator", "rows", "threads"),
+    [("softmax", 96, True), ("log_softmax", 96, True), ("softmax", 64, False), ("layer_norm", 96, False)],
+)
+def test_exponentials_are_worth_threads_sooner(operator, rows, threads, target):
+    schedule = ROWS.scheduled(ts.workload(operator, m=rows, n=128).func, target)
+    assert ("T.parallel" in schedule.mod.script()) == threads
+
+
 @pytest.mark.parametrize(("columns", "block"), [(49, 4), (128, 2), (4096, 1)])
 def test_short_rows_that_are_only_reduced_are_taken_together(columns, block):
     avx512 = {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux"}
