@@ -68,7 +68,11 @@ def test_an_interrupt_that_became_another_error_is_one():
 
 
 def test_an_error_of_a_function_that_was_interrupted_is_not_its_own():
-    with pytest.raises(KeyboardInterrupt), kept_interrupts(), blamed("it", interrupted_in_tvm):
+    with (
+        kept_interrupts(),
+        pytest.raises(KeyboardInterrupt),
+        blamed("it", interrupted_in_tvm),
+    ):
         interrupted_in_tvm()
 
 
