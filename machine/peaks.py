@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from time import perf_counter
@@ -208,25 +208,23 @@ def _dot_products(
     threads: int, accumulators: int, instruction: DotInstruction
 ) -> tuple[Callable[[], Any], int]:
     """Return a call of the instruction with this many accumulators, and its operations."""
-    rounds = _MULTIPLY_ADDS // accumulators
-    kernel = peak_kernels.dot_products(instruction, threads, accumulators, rounds)
+    kernel = partial(peak_kernels.dot_products, instruction, threads, accumulators)
     call, sums = _called(kernel, threads, accumulators, instruction.lanes, _INTEGER_DTYPE)
     return call, sums * instruction.products
 
 
 def _multiply_adds(threads: int, accumulators: int, lanes: int, dtype: str) -> tuple[Callable[[], Any], int]:
     """Return a call with this many accumulators, and its operations."""
-    rounds = _MULTIPLY_ADDS // accumulators
-    kernel = peak_kernels.multiply_add(threads, accumulators, lanes, dtype, rounds)
+    kernel = partial(peak_kernels.multiply_add, threads, accumulators, lanes, dtype)
     return _called(kernel, threads, accumulators, lanes, dtype)
 
 
 def _called(
-    kernel: Any, threads: int, accumulators: int, lanes: int, dtype: str
+    kernel: Callable[[int], Any], threads: int, accumulators: int, lanes: int, dtype: str
 ) -> tuple[Callable[[], Any], int]:
-    """Return a call of a kernel on operands of its own, and its operations, each sum's product one."""
+    """Return a call of a kernel of so many rounds, and its operations where each sum gains one product."""
     rounds = _MULTIPLY_ADDS // accumulators
-    call = _compiled(kernel)
+    call = _compiled(kernel(rounds))
     start = np.linspace(1, 2, accumulators * lanes).reshape(accumulators, lanes).astype(dtype)
     # A value near 1 keeps the sums finite and normal; integers wrap around.
     factors = np.array([[0.999], [0.001]] if np.dtype(dtype).kind == "f" else [[3], [1]])

@@ -15,6 +15,7 @@ from ..kernels.operator import CONSTANT_ARGUMENTS
 from ..machine.facts import Facts
 from .analysis import block_names, index_variables, one_reduction, static_extents
 from .surroundings import blocks_around, lays_out_anew, widens
+from .transforms import LEAST_PARALLEL_SUMS
 from .window_padding import PaddedAxis, padded_axes
 
 
@@ -118,6 +119,11 @@ class Contraction:
     def sums(self) -> int:
         """Multiply-adds in all."""
         return self.batches * self.outer_rows * self.row_extent * self.columns * self.depth
+
+    @property
+    def is_worth_threads(self) -> bool:
+        """Whether there are enough multiply-adds to wake other threads for."""
+        return self.sums >= LEAST_PARALLEL_SUMS
 
     @property
     def outer_rows(self) -> int:

@@ -115,9 +115,8 @@ def _register_dot_products(instruction: DotInstruction) -> str:
 @cache
 def _register_interleaving(instruction: DotInstruction, narrow: str) -> str:
     """Register how weights of a type come into groups; return its name."""
-    name = _interleaving_name(instruction, narrow)
-    described, performed = _interleaved(instruction, narrow), _in_registers(instruction, narrow)
-    TensorIntrin.register(name, described, performed, override=True)
+    name, described = _interleaving_name(instruction, narrow), _interleaved(instruction, narrow)
+    TensorIntrin.register(name, described, _interleaved_in_registers(instruction, described), override=True)
     return name
 
 
@@ -166,26 +165,12 @@ def _interleaved(instruction: DotInstruction, narrow: str) -> Any:
     return described
 
 
-def _in_registers(instruction: DotInstruction, narrow: str) -> Any:
-    lanes, products, wide = instruction.lanes, instruction.products, instruction.weight_dtype
+def _interleaved_in_registers(instruction: DotInstruction, described: Any) -> Any:
+    (A, B), lanes, products, zero = described.params, instruction.lanes, instruction.products, T.int64(0)
     places = [q * lanes + j for j in range(lanes) for q in range(products)]
-
-    @T.prim_func(s_tir=True)
-    def performed(a: T.handle, b: T.handle) -> None:
-        A = T.match_buffer(a, (products, lanes), narrow, offset_factor=1, strides=[T.int64(), 1])
-        B = T.match_buffer(b, (lanes, products), wide, offset_factor=1)
-        with T.sblock("root"):
-            T.reads(A[0:products, 0:lanes])
-            T.writes(B[0:lanes, 0:products])
-            B.vstore(
-                [0, 0],
-                T.cast(
-                    T.Shuffle([A.vload([q, 0], f"{narrow}x{lanes}") for q in range(products)], places),
-                    f"{wide}x{lanes * products}",
-                ),
-            )
-
-    return performed
+    rows = [A.vload([T.int64(q), zero], f"{A.dtype}x{lanes}") for q in range(products)]
+    groups = T.cast(T.Shuffle(rows, places), f"{B.dtype}x{instruction.elements}")
+    return performing(described, [B.vstore([zero, zero], groups)])
 
 
 def _turned(instruction: DotInstruction, narrow: str) -> Any:

@@ -109,9 +109,8 @@ def transposed(rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 def performing(described: Any, steps: Sequence[Any], notes: Mapping[str, Any] | None = None) -> Any:
     """Return a function with the buffers and regions of an intrinsic's description and other statements."""
     block = described.body.block
-    body = s_tir.SBlock(
-        [], block.reads, block.writes, block.name_hint, tirx.SeqStmt(list(steps)), annotations=notes or {}
-    )
+    statement = tirx.SeqStmt(list(steps)) if len(steps) > 1 else steps[0]
+    body = s_tir.SBlock([], block.reads, block.writes, block.name_hint, statement, annotations=notes or {})
     return described.with_body(s_tir.SBlockRealize([], tvm.tirx.const(True, "bool"), body))
 
 

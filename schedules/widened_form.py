@@ -19,9 +19,6 @@ from .contraction import find_contraction, product_operands
 from .restatement import replaced, with_stages
 from .transforms import inline_blocks
 
-WIDE_DATA, WIDE_WEIGHT = "wide_data", "wide_weight"
-"""The blocks that widen."""
-
 
 def restate(func: Any, bits: int) -> Any:
     """Widen the operands of a sum of integer products; what made them is computed where they are widened.
@@ -60,7 +57,7 @@ def _define(block: Any, data: Any, weight: Any, wide: str) -> list[Any]:
         given = te.placeholder(shape, str(load.source.dtype), load.source.name)
         return given, te.compute(shape, lambda *i: given[i].astype(wide), name=name)
 
-    (x, wide_x), (w, wide_w) = operand(data, WIDE_DATA), operand(weight, WIDE_WEIGHT)
+    (x, wide_x), (w, wide_w) = operand(data, "wide_data"), operand(weight, "wide_weight")
     summed = [v for v in block.iter_vars if v.iter_type == IterVar.CommReduce]
     axes = {v.var: te.reduce_axis((0, int(v.dom.extent)), name=v.var.name) for v in summed}
     dtype, output = str(block.writes[0].source.dtype), block.writes[0].source

@@ -29,7 +29,7 @@ from ..analysis import loops_by_kind, loops_inside
 from ..contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..transforms import LEAST_PARALLEL_SUMS, inline_blocks
+from ..transforms import inline_blocks
 from .tile_choice import FMAS_IN_FLIGHT
 
 # More rows are worth panels: so many where the weight is in cache, so many where it comes from memory. On 2
@@ -71,7 +71,7 @@ def schedule_dots(sch: s_tir.Schedule, *, lanes: int, mr: int, nr: int) -> None:
     for loop in (row, column):
         sch.unroll(loop)
     sch.vectorize(lane)
-    if nest.sums >= LEAST_PARALLEL_SUMS:
+    if nest.is_worth_threads:
         sch.parallel(column_tile)
     for block in (total, *(sch.get_sblock(name) for name in nest.epilogue[-1:])):
         sch.reverse_compute_at(block, row_tile)

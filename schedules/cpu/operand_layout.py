@@ -10,7 +10,6 @@ from tvm import s_tir
 from ..contraction import Contraction
 from ..dot_product import instruction_of, interleave, turn
 from ..transforms import (
-    LEAST_PARALLEL_SUMS,
     PACKING_MARK,
     copy_in_vectors,
     inline_blocks,
@@ -51,7 +50,7 @@ def stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, stage: int, p
     if nest.plain and strided and _transposes(sch, copy, lanes):
         *outer, row, _ = sch.get_loops(copy)
         square, _ = sch.split(row, [None, lanes])
-        if _is_parallel(nest):
+        if nest.is_worth_threads:
             sch.parallel(sch.fuse(*outer, square))
         transpose_last(sch, copy, lanes, nest.data_dtype)
     elif nest.channels % products:
@@ -59,11 +58,7 @@ def stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, stage: int, p
     elif lines >= _MANY_LINES:
         _copy_lines(sch, nest, copy, lanes)
     else:
-        copy_in_vectors(sch, copy, lanes, _is_parallel(nest))
-
-
-def _is_parallel(nest: Contraction) -> bool:
-    return nest.sums >= LEAST_PARALLEL_SUMS
+        copy_in_vectors(sch, copy, lanes, nest.is_worth_threads)
 
 
 def _transposes(sch: s_tir.Schedule, copy: Any, lanes: int) -> bool:
@@ -102,7 +97,7 @@ def pad_operands(sch: s_tir.Schedule, nest: Contraction, lanes: int, mr: int, nr
     elif pad_rows:
         # Along the rows each element has a condition of its own.
         wide = lanes if nest.data_channel == nest.data_rank - 1 else 1
-        copy_in_vectors(sch, _producer_of(sch, block, nest.data), wide, _is_parallel(nest))
+        copy_in_vectors(sch, _producer_of(sch, block, nest.data), wide, nest.is_worth_threads)
     return pad_rows or pad_columns
 
 
@@ -151,10 +146,8 @@ def copy_panels(
             outer = sch.get_loops(panels)[:-2]
             sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
         transpose_last(sch, panels, lanes, nest.dtype)
-    elif parallel:
-        copy_in_vectors(sch, panels, lanes)
     else:
-        vectorize_last(sch, panels, lanes)
+        copy_in_vectors(sch, panels, lanes, parallel)
 
 
 def _copy_lines(sch: s_tir.Schedule, nest: Contraction, copy: Any, lanes: int | None = None) -> None:
@@ -162,7 +155,7 @@ def _copy_lines(sch: s_tir.Schedule, nest: Contraction, copy: Any, lanes: int | 
     *outer, _, _ = loops = sch.get_loops(copy)
     if lanes is not None:
         vectorize_last(sch, copy, lanes)
-    if _is_parallel(nest):
+    if nest.is_worth_threads:
         sch.parallel(sch.fuse(*outer) if len(outer) > 1 else loops[0])
 
 

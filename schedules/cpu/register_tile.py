@@ -36,7 +36,7 @@ from ..contraction import Contraction, find_contraction
 from ..dot_product import gather_products, instruction_of, use_dot_products
 from ..loop_partition import partition
 from ..padded_taps import leave_out_padding
-from ..transforms import LEAST_PARALLEL_SUMS, copy_in_vectors, finish_tile, inline_blocks, last_order
+from ..transforms import copy_in_vectors, finish_tile, inline_blocks, last_order
 from .operand_layout import (
     PACK_FIRST,
     PACK_IN_BLOCK,
@@ -126,13 +126,12 @@ def register_tile(
         copy_panels(sch, nest, panels, lanes, whole, products, parallel=False)
     elif split_columns:
         shared.append(row_block)
-    parallel = nest.sums >= LEAST_PARALLEL_SUMS
-    if parallel:
+    if nest.is_worth_threads:
         sch.parallel(sch.fuse(*shared) if len(shared) > 1 else column_block)
     if panels is not None and pack == PACK_FIRST:
-        copy_panels(sch, nest, panels, lanes, whole, products, parallel)
+        copy_panels(sch, nest, panels, lanes, whole, products, nest.is_worth_threads)
     if nest.rest:
-        copy_in_vectors(sch, sch.get_sblock(nest.rest[-1]), lanes, parallel)
+        copy_in_vectors(sch, sch.get_sblock(nest.rest[-1]), lanes, nest.is_worth_threads)
     if cut:
         partition(sch, row_tile)
         if block_rows < nest.tiles_in_line(mr):

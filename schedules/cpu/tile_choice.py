@@ -14,7 +14,6 @@ import tvm
 
 from ...machine.facts import Facts, facts
 from ..contraction import Contraction
-from ..transforms import LEAST_PARALLEL_SUMS
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
 
 # A step of the sum needs one register for the broadcast of a data value.
@@ -141,7 +140,7 @@ class TileChoice:
         panels, tiles = self.panels(nr), self.row_tiles(mr)
         # Where one instruction sums several products, operands are that much narrower than sums.
         item = int(tvm.DataType(nest.dtype).bits) // 8 // self.products
-        if nest.sums < LEAST_PARALLEL_SUMS:
+        if not nest.is_worth_threads:
             pack = PACK_FIRST if nest.constant_weight else PACK_IN_BLOCK
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
         # A batch that the threads share evenly needs no other sharing.
