@@ -8,8 +8,9 @@ from typing import Any
 
 from tvm import s_tir
 from tvm.tirx import LE, Add, FloatImm, IntImm, IterVar, Select
+from tvm_ffi import structural_walk
 
-from .analysis import block_names, is_reduction, output_blocks, static_extents
+from .analysis import block_names, chooses_along, index_variables, is_reduction, output_blocks, static_extents
 from .contraction import product_operands
 
 PADDED_KEYS = "attention_padded_keys"
@@ -37,6 +38,8 @@ class Attention:
         The type of the keys.
     ahead : int or None
         With a causal mask, query i sees the keys up to i + ahead; None without.
+    chosen : bool
+        Whether a score is chosen by its query's position, as a causal mask does.
     """
 
     product: str
@@ -55,6 +58,7 @@ class Attention:
     dtype: str
     packed_dtype: str
     ahead: int | None
+    chosen: bool
 
 
 @lru_cache(maxsize=16)  # each rule asks, and then its rewriting
@@ -115,6 +119,7 @@ def find_attention(func: Any) -> Attention | None:
         dtype=str(block.writes[0].source.dtype),
         packed_dtype=str(operands[1].source.dtype),
         ahead=_keys_ahead(sch.get(sch.get_sblock(score))),
+        chosen=_is_chosen(sch, score),
     )
 
 
@@ -132,3 +137,10 @@ def _keys_ahead(score: Any) -> int | None:
         and int(ahead) >= 0
     )
     return int(ahead) if masked and seen.a.same_as(key) and last.same_as(query) else None
+
+
+def _is_chosen(sch: s_tir.Schedule, score: str) -> bool:
+    """Tell whether a score is chosen between values by a condition on its query's position."""
+    block, conditions = sch.get(sch.get_sblock(score)), []
+    structural_walk(block.body, [(Select, lambda each: conditions.append(each.condition))])
+    return block.iter_vars[1].var in index_variables(conditions) or 1 in chooses_along(sch, score)

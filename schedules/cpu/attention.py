@@ -11,7 +11,7 @@ Before::
 After::
 
     for h (parallel):
-        panels = K[h] transposed in registers, nr keys a panel
+        panels = K[h] transposed in registers, nr keys a panel; V[h], nc columns a panel
         for blocks of queries:
             for panels, tiles of mr queries:  acc[mr, nr] over c; score = scaled or masked acc
             rows: maximum, weights, sum                          # in vectors, see rows.py
@@ -34,6 +34,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tvm import s_tir
+from tvm.tirx import IndexMap
 
 from ...machine.vector_math import CHAINS
 from ..analysis import block_names, loops_by_kind
@@ -48,7 +49,7 @@ from .attention_space import attention_space
 
 
 def schedule_attention(
-    sch: s_tir.Schedule, *, lanes: int, block: int, mr: int, nr: int, nc: int, pad: int
+    sch: s_tir.Schedule, *, lanes: int, block: int, mr: int, nr: int, nc: int, pad: int, values: int = 0
 ) -> None:
     """Rewrite attention in place.
 
@@ -69,12 +70,15 @@ def schedule_attention(
         Columns of a register tile of the second product.
     pad : int
         The keys are as many as `attention_form` makes them: a multiple of this; 0: they are as they were.
+    values : int
+        1: values are copied into panels of ``nc`` columns; 0: they are read where they lie.
     """
     del pad
     nest = find_attention(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
     _inline_rounding(sch, nest)
-    panels = _panels(sch, nest, nr) if nr else ""
+    keys = _panels(sch, nest.product, panel_order(3, [0], 1, [2], nr)) if nr else ""
+    columns = _panels(sch, nest.mixed, panel_order(3, [0], 2, [1], nc)) if values else ""
     dots = {} if nr else reduce_in_lanes(sch, nest.product, lanes, 1)
     together = next(vectors for vectors in (CHAINS, 2, 1) if nest.n % (vectors * lanes) == 0)
     ahead = nest.ahead if nr and nest.n > together * lanes else None
@@ -83,22 +87,22 @@ def schedule_attention(
     sums = [reduce_in_lanes(sch, name, lanes, CHAINS, width) for name in (nest.row_max, nest.row_sum)]
     head, block_loop = _blocks_of_queries(sch, nest, block)
     names = block_names(sch)
-    moved = [name for name in names[: names.index(nest.output)] if name not in (panels, PADDED_KEYS)]
+    copies = [name for name in (keys, columns, PADDED_KEYS) if name in names]
+    moved = [name for name in names[: names.index(nest.output)] if name not in copies]
     for name in reversed(moved):
         sch.compute_at(sch.get_sblock(name), block_loop)
-    if panels:
-        sch.compute_at(sch.get_sblock(panels), head)
-    if PADDED_KEYS in names:
-        copy = sch.get_sblock(PADDED_KEYS)
-        sch.compute_at(copy, head)
-        vectorize_last(sch, copy, lanes)
+    for name in copies:
+        sch.compute_at(sch.get_sblock(name), head)
+        if name != keys:
+            vectorize_last(sch, sch.get_sblock(name), lanes)
+    cut = nest.m % block != 0
     if nr:
-        _write_panels(sch, nest, panels, lanes, nr)
-        panel, _ = _tile(sch, nest.product, nest.score, lanes, mr, nr)
+        _write_panels(sch, nest, keys, lanes, nr)
+        panel, _ = _tile(sch, nest.product, nest.score, lanes, mr, nr, cut and not nest.chosen)
     else:
         panel = _arrange(sch, dots)
         vectorize_last(sch, sch.get_sblock(nest.score), lanes)
-    _, key = _tile(sch, nest.mixed, None, lanes, mr, nc)
+    _, key = _tile(sch, nest.mixed, None, lanes, mr, nc, cut)
     steps = [_arrange(sch, parts) for parts in sums]
     vectorize_last(sch, sch.get_sblock(nest.weight), together * lanes)
     if ahead is not None:
@@ -127,12 +131,12 @@ def _inline_rounding(sch: s_tir.Schedule, nest: Attention) -> None:
             sch.compute_inline(sch.get_sblock(name))
 
 
-def _panels(sch: s_tir.Schedule, nest: Attention, nr: int) -> str:
-    """Lay the keys out in panels: (head, key // nr, c, key % nr); return the name of the block that does."""
-    product = sch.get_sblock(nest.product)
-    keys = sch.cache_read(product, 1, "global")
-    relayout_read(sch, product, 1, keys, panel_order(3, [0], 1, [2], nr))
-    return str(sch.get(keys).name_hint)
+def _panels(sch: s_tir.Schedule, name: str, order: IndexMap) -> str:
+    """Lay the second operand of a product out in panels; return the name of the block that does."""
+    product = sch.get_sblock(name)
+    copy = sch.cache_read(product, 1, "global")
+    relayout_read(sch, product, 1, copy, order)
+    return str(sch.get(copy).name_hint)
 
 
 def _blocks_of_queries(sch: s_tir.Schedule, nest: Attention, block: int) -> tuple[Any, Any]:
@@ -146,9 +150,13 @@ def _blocks_of_queries(sch: s_tir.Schedule, nest: Attention, block: int) -> tupl
     return head, blocks
 
 
-def _tile(sch: s_tir.Schedule, name: str, after: str | None, lanes: int, mr: int, nr: int) -> tuple[Any, Any]:
+def _tile(
+    sch: s_tir.Schedule, name: str, after: str | None, lanes: int, mr: int, nr: int, cut: bool = False
+) -> tuple[Any, Any]:
     """Sum tiles of a product in registers, and compute what reads it on each tile.
 
+    ``cut``: one block of queries has fewer of them; its last tile, of fewer rows, is one of its own then. TVM
+    must not cut a tile that has conditions on its rows: it would cut by those too, beyond the loop's ends.
     Returns the loops over tiles of columns and over what is summed.
     """
     block = sch.get_sblock(name)
@@ -171,6 +179,8 @@ def _tile(sch: s_tir.Schedule, name: str, after: str | None, lanes: int, mr: int
     # Unlike other tiles' (`finish_tile`), its rows stay a loop: without one, LLVM runs out of registers here.
     sch.reverse_compute_at(tail, tile)
     vectorize_last(sch, tail, lanes)
+    if cut:
+        partition(sch, tile)
     sch.decompose_reduction(block, along)
     return columns, along
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from ...machine.facts import facts
+from ...machine.facts import Facts, facts
 from ..attention_form import can_restate
-from ..attention_nest import find_attention
+from ..attention_nest import Attention, find_attention
 from ..lane_reduction import best_width
-from ..space import Constraint, Knob, KnobSpace
+from ..space import Constraint, Knob, Knobs, KnobSpace
+from .tile_choice import tile_cost
 
 _ROWS = (1, 2, 4, 6, 8, 12)
-_BLOCKS = (8, 16, 24, 32, 48, 64, 96, 128)
+_BLOCKS = (8, 12, 16, 24, 32, 48, 64, 96, 128)
 # Rows are separate streams: with more than an L1 cache has ways, rows a power of two apart evict each other.
 _TILE_ROWS = 8
+_LEAST_ROWS = 4
 # Vectors of a tile. With one query it is as wide as can be: rows of values are then read in long parts.
 _VECTORS, _VECTORS_OF_ONE = (1, 2, 3, 4), (1, 2, 3, 4, 6, 8)
 # Scores and weights of a block of queries keep to this part of L1 where at least a tile of queries does. On 2
@@ -22,8 +25,102 @@ _VECTORS, _VECTORS_OF_ONE = (1, 2, 3, 4), (1, 2, 3, 4, 6, 8)
 _SHARE_OF_L1 = 2
 # All queries of a block compute what its last one sees: with so many blocks it is a sixteenth too much.
 _CAUSAL_BLOCKS = 8
+# Values of which each column's tile reads a part of a line are worth a copy where they fill this part of L2
+# and so many tiles of queries read it.
+_SHARE_OF_L2, _MANY_TILES = 4, 64
 # Keys are padded to whole tiles of two vectors where that adds no more than this part of them, else of one.
 _LITTLE = 12
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What the choice of blocks and tiles depends on.
+
+    Parameters
+    ----------
+    nest : Attention
+        The nest.
+    machine : Facts
+        The target's facts.
+    lanes : int
+        Elements in a vector.
+    pad : int
+        What the keys are padded to a multiple of, or 0.
+    """
+
+    nest: Attention
+    machine: Facts
+    lanes: int
+    pad: int
+
+    @property
+    def keys(self) -> int:
+        """The keys, padded."""
+        return ceil(self.nest.n / self.pad) * self.pad if self.pad else self.nest.n
+
+    def widths(self, extent: int) -> list[int]:
+        """Return the widths of a tile that divide an axis."""
+        vectors = _VECTORS if self.nest.m > 1 else _VECTORS_OF_ONE
+        return [v * self.lanes for v in vectors if extent % (v * self.lanes) == 0]
+
+    @property
+    def panels(self) -> list[int]:
+        """The widths of a tile of keys."""
+        return self.widths(self.keys) if self.nest.m > 1 else [0]
+
+    def fits(self, width: int, height: int) -> bool:
+        """Tell whether sums, a row of a panel and a broadcast fit; one row's is multiplied from memory."""
+        return (height + (height > 1)) * (width // self.lanes) < self.machine.vector_registers
+
+    @property
+    def rows(self) -> list[int]:
+        """The heights of a tile."""
+        return sorted({*(r for r in _ROWS if r <= self.nest.m), min(self.nest.m, _TILE_ROWS)})
+
+    def default(self) -> Knobs:
+        """Choose a tile two vectors wide, and of those that fit the height with which all queries cost least.
+
+        Tiles that are not cut are those that leave no queries, if there are any of a few rows.
+        """
+        nest, lanes = self.nest, self.lanes
+        widths = (self.panels, self.widths(nest.columns))
+        nr, nc = (max(w for w in each if w <= 2 * lanes or nest.m == 1) for each in widths)
+        fitting = [r for r in self.rows if r <= _TILE_ROWS and self.fits(max(nr, nc), r)]
+        even = [r for r in fitting if nest.chosen and r >= _LEAST_ROWS and nest.m % r == 0]
+        mr = min(even or fitting, key=lambda r: (self._cost(r, max(nr, nc) // lanes), -r))
+        values = self._is_worth_copying(mr) and nc < nest.columns
+        return {
+            "lanes": lanes,
+            "block": self._block(mr),
+            "mr": mr,
+            "nr": nr,
+            "nc": nc,
+            "values": int(values),
+            "pad": self.pad,
+        }
+
+    def _cost(self, mr: int, vectors: int) -> float:
+        """Estimate what tiles of so many rows take, and the rest in a tile of its own."""
+        rest = self.nest.m % mr
+        return (self.nest.m - rest) * tile_cost(mr, vectors) + (rest and rest * tile_cost(rest, vectors))
+
+    def _block(self, mr: int) -> int:
+        """Return as many queries as L1 holds scores of, and at least some tiles'."""
+        most = self.machine.l1_bytes // _SHARE_OF_L1 // (2 * self.keys * self._item)
+        if self.nest.ahead is not None:
+            most = min(most, self.nest.m // _CAUSAL_BLOCKS)
+        most = min(max(most, _TILE_ROWS + mr - 1), self.nest.m)
+        blocks = range(mr, most + 1, mr)
+        even = [b for b in blocks if self.nest.m % b == 0 and b >= min(_TILE_ROWS, most)]
+        return max(even or blocks)
+
+    def _is_worth_copying(self, mr: int) -> bool:
+        size = self.nest.n * self.nest.columns * self._item
+        return size * _SHARE_OF_L2 >= self.machine.l2_bytes and self.nest.m >= _MANY_TILES * mr
+
+    @property
+    def _item(self) -> int:
+        return self.machine.vector_bits // 8 // self.machine.lanes(self.nest.dtype)
 
 
 def attention_space(func: Any, target: Any) -> KnobSpace | None:
@@ -44,59 +141,48 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
         lanes = next(w for w in widest if nest.n % w == nest.columns % w == 0)
     if lanes < 4 or (nest.m == 1 and best_width(nest.d, lanes, 1) == 1):
         return None
-    keys = ceil(nest.n / pad) * pad if pad else nest.n
-    panels, columns = (
-        [v * lanes for v in (_VECTORS if nest.m > 1 else _VECTORS_OF_ONE) if extent % (v * lanes) == 0]
-        for extent in (keys, nest.columns)
+    choice = _Choice(nest, machine, lanes, pad)
+    default = choice.default()
+    blocks = sorted({*(b for b in _BLOCKS if b <= nest.m), default["block"]})
+    knobs = (
+        Knob("lanes", (lanes,), "elements in a vector"),
+        Knob("block", tuple(blocks), "queries whose scores exist at a time"),
+        Knob("mr", tuple(choice.rows), "queries of a register tile"),
+        Knob("nr", tuple(choice.panels), "keys of a register tile; 0: each is a dot product"),
+        Knob("nc", tuple(choice.widths(nest.columns)), "columns of a register tile of the second product"),
+        Knob("values", (0, 1), "1: values are copied into panels; 0: they are read where they lie"),
+        Knob("pad", (pad,), "keys are padded to a multiple of so many; 0: they are as they are"),
     )
-    panels = panels if nest.m > 1 else [0]
-    least = min(nest.m, _TILE_ROWS)
-    rows = sorted({*(r for r in _ROWS if r <= nest.m), least})
-    item = machine.vector_bits // 8 // machine.lanes(nest.dtype)
-    most = max(1, machine.l1_bytes // _SHARE_OF_L1 // (2 * keys * item))
-    if nest.ahead is not None:
-        most = min(most, nest.m // _CAUSAL_BLOCKS)
-    blocks = sorted({*(b for b in _BLOCKS if b <= nest.m), min(nest.m, _BLOCKS[0])})
-    block = max((b for b in blocks if least < b <= most and nest.m % b == 0), default=least)
-    nr, nc = (max(w for w in widths if w <= 2 * lanes or nest.m == 1) for widths in (panels, columns))
-    registers = machine.vector_registers
+    return KnobSpace(knobs, _constraints(choice), default)
 
-    def fits(width: int, height: int) -> bool:
-        # One row's vectors are multiplied from memory.
-        return (height + (height > 1)) * (width // lanes) < registers
 
-    mr = max(r for r in rows if r <= _TILE_ROWS and block % r == 0 and fits(max(nr, nc), r))
-    return KnobSpace(
-        knobs=(
-            Knob("lanes", (lanes,), "elements in a vector"),
-            Knob("block", tuple(sorted({*blocks, block})), "queries whose scores exist at a time"),
-            Knob("mr", tuple(rows), "queries of a register tile"),
-            Knob("nr", tuple(panels), "keys of a register tile; 0: each is a dot product"),
-            Knob("nc", tuple(columns), "columns of a register tile of the second product"),
-            Knob("pad", (pad,), "keys are padded to a multiple of so many; 0: they are as they are"),
+def _constraints(choice: _Choice) -> tuple[Constraint, ...]:
+    """Return the rules between the knobs."""
+    nest, lanes, pad, keys = choice.nest, choice.lanes, choice.pad, choice.keys
+    return (
+        Constraint(
+            f"lanes is {lanes} and pad is {pad}: they follow from the keys, the columns and the target",
+            lambda k: (k["lanes"], k["pad"]) == (lanes, pad),
         ),
-        constraints=(
-            Constraint(
-                f"lanes is {lanes} and pad is {pad}: they follow from the keys, the columns and the target",
-                lambda k: (k["lanes"], k["pad"]) == (lanes, pad),
-            ),
-            Constraint("block, mr and nc are at least 1", lambda k: min(k["block"], k["mr"], k["nc"]) >= 1),
-            Constraint(
-                "nr is 0 with one query, and at least 1 with more", lambda k: (k["nr"] > 0) == (nest.m > 1)
-            ),
-            Constraint("mr divides block", lambda k: k["block"] % k["mr"] == 0),
-            Constraint(
-                f"nr divides the keys ({keys}) and nc the columns ({nest.columns}), in whole vectors",
-                lambda k: (
-                    keys % (k["nr"] or 1) == nest.columns % k["nc"] == k["nr"] % lanes == k["nc"] % lanes == 0
-                ),
-            ),
-            Constraint(
-                f"tiles, a row of a panel and a broadcast fit {registers} registers",
-                lambda k: fits(k["nr"], k["mr"]) and fits(k["nc"], k["mr"]),
+        Constraint("block, mr and nc are at least 1", lambda k: min(k["block"], k["mr"], k["nc"]) >= 1),
+        Constraint(
+            "nr is 0 with one query, and at least 1 with more", lambda k: (k["nr"] > 0) == (nest.m > 1)
+        ),
+        Constraint(
+            "values is 0 or 1, and 0 with one query or one panel of columns",
+            lambda k: k["values"] == 0 or (k["values"] == 1 and nest.m > 1 and k["nc"] < nest.columns),
+        ),
+        Constraint("mr divides block", lambda k: k["block"] % k["mr"] == 0),
+        Constraint(
+            f"nr divides the keys ({keys}) and nc the columns ({nest.columns}), in whole vectors",
+            lambda k: (
+                keys % (k["nr"] or 1) == nest.columns % k["nc"] == k["nr"] % lanes == k["nc"] % lanes == 0
             ),
         ),
-        default={"lanes": lanes, "block": block, "mr": mr, "nr": nr, "nc": nc, "pad": pad},
+        Constraint(
+            f"tiles, a row of a panel and a broadcast fit {choice.machine.vector_registers} registers",
+            lambda k: choice.fits(k["nr"], k["mr"]) and choice.fits(k["nc"], k["mr"]),
+        ),
     )
 
 

@@ -1,5 +1,6 @@
 """Attention: where it is found, and that blocks, tiles and ragged ends are right."""
 
+import re
 from math import prod
 
 import pytest
@@ -10,6 +11,7 @@ from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import has_algorithm
+from tunesmith.schedules.analysis import index_variables
 from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.attention_form import restate
 from tunesmith.schedules.attention_nest import find_attention
@@ -133,6 +135,59 @@ def test_what_a_causal_mask_hides_is_not_computed(condition, hidden, ahead, targ
 
 
 @pytest.mark.parametrize(
+    "condition",
+    [
+        lambda i, k: k >= 0,
+        lambda i, k: k <= i,
+        lambda i, k: k <= i + 32,
+        lambda i, k: k >= i,
+        lambda i, k: tirx.any(i < 5, k <= i - 3),
+    ],
+    ids=["none", "causal", "ahead", "after", "but_the_first"],
+)
+@pytest.mark.parametrize("block", [12, 24])
+def test_queries_left_after_whole_blocks_and_tiles_are_right(condition, block, target, assert_same_outputs):
+    func = masked(condition)
+    assert 64 % block and 64 % block % 6
+    assert_same_outputs(func, ATTENTION.scheduled(func, target, {"block": block, "mr": 6}))
+
+
+def test_tiles_of_queries_left_have_conditions_that_unrolling_decides(target):
+    func = masked(lambda i, k: k >= 0)
+    lowered = finished(ATTENTION.scheduled(func, target, {"block": 24, "mr": 6}).mod)
+    loops, conditions = [], []
+    structural_walk(lowered["main"].body, [(tirx.For, loops.append)])
+    unrolled = [loop for loop in loops if loop.kind == tirx.ForKind.UNROLLED]
+    for loop in unrolled:
+        structural_walk(loop.body, [(tirx.IfThenElse, lambda each: conditions.append(each.condition))])
+    assert conditions and index_variables(conditions) <= {loop.loop_var for loop in unrolled}
+
+
+@pytest.mark.parametrize(
+    ("shape", "values"),
+    [
+        ({"m": 1024, "n": 1024, "d": 64}, 1),
+        ({"m": 64, "n": 1024, "d": 64}, 0),  # too few tiles for a copy
+        ({"m": 1024, "n": 128, "d": 64}, 0),  # they stay in L2, or L1
+        ({"m": 1024, "n": 4096, "d": 16}, 0),  # a tile is as wide as they are
+    ],
+)
+def test_many_values_are_copied_into_panels(shape, values):
+    target = as_target({"kind": "llvm", "mcpu": "haswell", "mtriple": "x86_64-linux", "num-cores": 2})
+    func = of({"heads": 2, **shape}).func
+    assert ATTENTION.space(func, target).default["values"] == values
+    script = ATTENTION.scheduled(func, target).mod.script()
+    assert bool(re.search(r"V_global = \S+\((.+, ){3}T.int64\(16\)\)\)", script)) == bool(values)
+
+
+@pytest.mark.parametrize("more", [{"n": 37}, {"n": 32, "kv_heads": 3}, {"n": 40, "causal": 1}])
+def test_values_in_panels_are_right(more, target, assert_right):
+    workload = of({"heads": 6, "m": 19, "d": 64, **more})
+    lanes = ATTENTION.space(workload.func, target).default["lanes"]
+    assert_right(workload, ATTENTION.scheduled(workload.func, target, {"nc": lanes, "values": 1}))
+
+
+@pytest.mark.parametrize(
     ("keys", "mcpu", "pad"),
     [
         (197, "haswell", 16),  # 208: a tile of two vectors
@@ -149,8 +204,8 @@ def test_keys_are_padded_to_vectors_and_no_more_than_a_little(keys, mcpu, pad):
     assert default["lanes"] == (16 if mcpu == "x86-64-v4" else 8)
 
 
-@pytest.mark.parametrize(("m", "tile"), [(64, (4, 16, 16)), (5, (5, 16, 16)), (3, (3, 16, 16))])
-def test_few_queries_are_one_tile(m, tile):
+@pytest.mark.parametrize(("m", "tile"), [(64, (6, 16, 16)), (5, (5, 16, 16)), (3, (3, 16, 16))])
+def test_tiles_have_the_height_of_the_least_cost_and_few_queries_are_one(m, tile):
     target = as_target({"kind": "llvm", "mcpu": "haswell", "mtriple": "x86_64-linux", "num-cores": 2})
     default = ATTENTION.space(of({"heads": 2, "m": m, "n": 64, "d": 64}).func, target).default
     assert (default["mr"], default["nr"], default["nc"]) == tile
@@ -212,6 +267,8 @@ def test_one_query_whose_keys_no_parts_divide_is_left_alone(width, target, asser
         ("whole", {"nc": 0}, "block, mr and nc are at least 1"),
         ("whole", {"mr": 0}, "block, mr and nc are at least 1"),
         ("whole", {"nr": 0}, "nr is 0 with one query, and at least 1 with more"),
+        ("whole", {"values": 2}, "values is 0 or 1, and 0 with one query or one panel of columns"),
+        ("one_query", {"values": 1}, "values is 0 or 1, and 0 with one query or one panel of columns"),
         ("one_query", {"nr": 8}, "nr is 0 with one query, and at least 1 with more"),
     ],
 )
