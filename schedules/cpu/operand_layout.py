@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import s_tir
 
+from ..analysis import loops_inside
 from ..contraction import Contraction
 from ..dot_product import instruction_of, interleave, turn
 from ..transforms import (
@@ -118,6 +119,22 @@ def pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int, prod
     if nest.constant_weight and pack == PACK_FIRST:
         sch.annotate(panels, PACKING_MARK, True)
     return panels
+
+
+def is_packed_along(nest: Contraction, products: int) -> bool:
+    """Tell whether what is copied to the same row of several panels lies side by side, and varies."""
+    along = nest.weight_block is None and nest.weight_axes[-1] == nest.column
+    return along and products == 1 and not nest.constant_weight
+
+
+def pack_side_by_side(sch: s_tir.Schedule, panels: Any, panel: Any, beside: int) -> None:
+    """Write so many panels at once: of a large weight each row is another page, read in one stretch then.
+
+    ``panel`` is the loop over the panels.
+    """
+    *sums, column = loops_inside(sch, panels, panel)
+    _, panel = sch.split(panel, [None, beside])
+    sch.reorder(*sums, panel, column)
 
 
 def copy_panels(

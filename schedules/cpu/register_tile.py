@@ -32,6 +32,7 @@ from typing import Any
 
 from tvm import s_tir
 
+from ..analysis import loops_inside
 from ..contraction import Contraction, find_contraction
 from ..dot_product import gather_products, instruction_of, use_dot_products
 from ..loop_partition import partition
@@ -42,6 +43,7 @@ from .operand_layout import (
     PACK_IN_BLOCK,
     PACK_NOTHING,
     copy_panels,
+    pack_side_by_side,
     pack_weight,
     pad_operands,
     stage_data,
@@ -64,6 +66,7 @@ def register_tile(
     pad: int = 0,
     stage: int = 0,
     skip: int = 0,
+    beside: int = 1,
     products: int = 1,
 ) -> None:
     """Rewrite a contraction in place.
@@ -91,6 +94,8 @@ def register_tile(
         1: data of which the sum is not the last axis are copied so that it is, where `can_stage` holds.
     skip : int
         1: taps of a window that meet only padding, for all outputs of a tile, are left out.
+    beside : int
+        Panels that are packed side by side, where `is_packed_along` holds.
     products : int
         Products that one instruction sums in each lane: 1, or those of a `DotInstruction`.
     """
@@ -123,12 +128,16 @@ def register_tile(
     shared = [*batch, column_block] if split_columns else [*batch, row_block, column_block]
     if pack == PACK_IN_BLOCK:
         sch.compute_at(panels, column_block)
+        if beside > 1:
+            pack_side_by_side(sch, panels, loops_inside(sch, panels, column_block)[0], beside)
         copy_panels(sch, nest, panels, lanes, whole, products, parallel=False)
     elif split_columns:
         shared.append(row_block)
     if nest.is_worth_threads:
         sch.parallel(sch.fuse(*shared) if len(shared) > 1 else column_block)
     if panels is not None and pack == PACK_FIRST:
+        if beside > 1:
+            pack_side_by_side(sch, panels, sch.get_loops(panels)[len(nest.batch)], beside)
         copy_panels(sch, nest, panels, lanes, whole, products, nest.is_worth_threads)
     if nest.rest:
         copy_in_vectors(sch, sch.get_sblock(nest.rest[-1]), lanes, nest.is_worth_threads)

@@ -13,8 +13,9 @@ from typing import Any
 import tvm
 
 from ...machine.facts import Facts, facts
-from ..contraction import Contraction
-from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
+from ..contraction import Contraction, weight_exceeds_l2
+from ..space import Knobs
+from .operand_layout import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING, is_packed_along
 
 # A step of the sum needs one register for the broadcast of a data value.
 BROADCAST_REGISTERS = 1
@@ -37,6 +38,10 @@ _CLEARLY = 0.95
 # with 1 to 4 MiB of panels in a block, 456 with 8 MiB; in noisier minutes 470 and 433.
 _SHARERS_OF_L3 = 16
 
+# So many panels of long sums may fill half of a thread's share: data are read once for each block of them. On
+# 2 threads of a Zen 3, 512 rows by 4096 columns, 11008 products: 302 ms with 4, 310 with 2, 356 with 1.
+_FEWEST_PANELS = 4
+
 # Larger blocks are worth this much more work on the thread that has most.
 _UNEVEN = 1.06
 
@@ -44,6 +49,12 @@ _UNEVEN = 1.06
 # that lie along the rows, 2 threads of a Zen 3: 128 x 768 x 768 take 0.77 of the time, 1024^3, where steps of
 # the sum are a power of two apart, 0.62; but 768 x 64 x 384, with 4 panels, 1.06, and 100 x 300 x 200 1.1.
 _STAGING_PANELS = 16
+
+# Panels packed side by side: 4 are read in stretches of 256 or 512 bytes, and more gain nothing. On 2 threads
+# of a Zen 3, 128 rows by 4096 x 4096 take 36 ms with 1, 32.7 with 2, 32.3 with 4, 33.7 with 8, 70 rows with 4
+# 0.75 of the time; weights that keep to L2 the same or a little more.
+BESIDE_CANDIDATES = (1, 2, 3, 4, 8)
+_BESIDE = 4
 
 # Vectors of a tile.
 VECTOR_CANDIDATES = (1, 2, 3, 4, 6, 8)
@@ -147,7 +158,8 @@ class TileChoice:
         shared = nest.batches % machine.cores == 0 or nest.batches >= 8 * machine.cores
         threads = 1 if shared else machine.cores
         by_columns = panels % threads == 0 or panels >= 8 * threads or tiles < threads
-        panels_in_l3 = machine.l3_bytes // (_SHARERS_OF_L3 * machine.cores) // (nest.depth * nr * item)
+        share, panel = machine.l3_bytes // machine.cores, nest.depth * nr * item
+        panels_in_l3 = max(share // _SHARERS_OF_L3 // panel, min(_FEWEST_PANELS, share // 2 // panel))
         rows_in_l2 = machine.l2_bytes // 2 // (nest.channels * mr * item)
         columns = _part(panels, panels_in_l3, threads if by_columns else 1)
         rows = _part(tiles, rows_in_l2, 1 if by_columns else threads)
@@ -163,6 +175,19 @@ class TileChoice:
         nest = self.nest
         size = nest.outer_rows * nest.row_extent * nest.depth * int(tvm.DataType(nest.data_dtype).bits) // 8
         return self.panels(nr) >= _STAGING_PANELS and size > self.machine.l2_bytes // 2
+
+    def can_pack(self, knobs: Knobs, beside: int) -> bool:
+        """Tell whether so many panels can be packed side by side."""
+        panels = self.panels(knobs["nr"])
+        at_once = min(knobs["block_columns"], panels) if knobs["pack"] == PACK_IN_BLOCK else panels
+        packed = knobs["pack"] != PACK_NOTHING and is_packed_along(self.nest, self.products)
+        return packed and at_once % beside == 0
+
+    def beside(self, knobs: Knobs) -> int:
+        """Choose how many panels are packed side by side: several where the weight comes from afar."""
+        if not weight_exceeds_l2(self.nest, self.machine):
+            return 1
+        return next(b for b in range(_BESIDE, 0, -1) if b == 1 or self.can_pack(knobs, b))
 
     def whole_lines(self, mr: int, rows: int) -> int:
         """Round the row tiles of a block up to whole lines where they are more than one."""

@@ -11,7 +11,7 @@ from ..contraction import Contraction
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING, can_stage
 from .register_tile import can_cut
-from .tile_choice import BROADCAST_REGISTERS, VECTOR_CANDIDATES, TileChoice
+from .tile_choice import BESIDE_CANDIDATES, BROADCAST_REGISTERS, VECTOR_CANDIDATES, TileChoice
 
 # What says whether rows can be cut off.
 _CUT = ("mr", "block_rows", "split_columns", "pack")
@@ -24,6 +24,7 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
     """Return every tile and blocking worth trying around a default; what is left of the rows is cut off."""
     nest, lanes, default = choice.nest, default["lanes"], {**default, "pad": 0, "stage": 0}
     default["stage"] = int(choice.is_worth_staging(default["nr"]) and _stages(choice, default))
+    default["beside"] = choice.beside(default)
     skips = bool(nest.padded) and choice.products == 1
     if skips:
         default["skip"] = 1
@@ -50,6 +51,7 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
             "pad", (0, 1), "1: rows left after whole tiles are padded; 0: they are cut off where they can be"
         ),
         Knob("stage", (0, 1), "1: data that lie along the rows are copied with the sum last"),
+        Knob("beside", BESIDE_CANDIDATES, "panels that are packed side by side"),
     )
     if skips:
         knobs = (*knobs, Knob("skip", (0, 1), "1: taps that meet only zeros are left out"))
@@ -60,7 +62,7 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
     """Return the rules between the knobs; ``widest`` is the column axis rounded up to a vector."""
     nest, registers = choice.nest, choice.machine.vector_registers
     return (
-        Constraint("lanes, mr, nr, block_rows and block_columns are at least 1", _positive),
+        Constraint("lanes, mr, nr, block_rows, block_columns and beside are at least 1", _positive),
         Constraint("split_columns, pad, stage and skip are 0 or 1, pack is 0, 1 or 2", _choices),
         Constraint("lanes must divide nr", lambda k: k["nr"] % k["lanes"] == 0),
         Constraint(
@@ -98,6 +100,10 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
             "stage=1 where data lie along the rows, and none of these are padded",
             lambda k: k["stage"] == 0 or _stages(choice, k),
         ),
+        Constraint(
+            "beside divides the panels packed at once, of a weight that varies and lies along the columns",
+            lambda k: k["beside"] == 1 or choice.can_pack(k, k["beside"]),
+        ),
     )
 
 
@@ -117,7 +123,7 @@ def reads_unpacked(nest: Contraction, nr: int) -> bool:
 
 
 def _positive(knobs: Knobs) -> bool:
-    return all(knobs[name] >= 1 for name in ("lanes", "mr", "nr", "block_rows", "block_columns"))
+    return all(knobs[name] >= 1 for name in ("lanes", "mr", "nr", "block_rows", "block_columns", "beside"))
 
 
 def _choices(knobs: Knobs) -> bool:

@@ -87,7 +87,7 @@ def test_wrong_knobs_are_named(knobs, message):
     [
         ({"mrr": 4}, "unknown knob 'mrr'; did you mean"),
         ({"nr": 20}, "knobs must keep the rule: lanes must divide nr: lanes=16, .*nr=20"),
-        ({"lanes": 0}, "lanes, mr, nr, block_rows and block_columns are at least 1"),
+        ({"lanes": 0}, "lanes, mr, nr, block_rows, block_columns and beside are at least 1"),
         ({"mr": 16}, r"\(mr \+ 1\) \* nr / lanes accumulators and weights and a broadcast fit 32 registers"),
         ({"mr": 64, "nr": 16}, "fit 32 registers"),
         ({"mr": 20, "nr": 16}, "mr is at most the row axis"),
@@ -97,6 +97,9 @@ def test_wrong_knobs_are_named(knobs, message):
         ({"pack": 1, "split_columns": 0}, "pack=1 needs split_columns=1"),
         ({"mr": 6, "pad": 1}, "pad=1 where rows could be cut off: mr leaves some"),
         ({"stage": 1}, "stage=1 where data lie along the rows"),
+        ({"beside": 0}, "block_columns and beside are at least 1"),
+        ({"nr": 16, "block_columns": 4, "beside": 3}, "beside divides the panels packed at once"),
+        ({"nr": 12, "lanes": 4, "pack": 0, "beside": 5}, "beside divides the panels packed at once"),
         ({"pad": 2}, "split_columns, pad, stage and skip are 0 or 1"),
         ({"pack": 3}, "pack is 0, 1 or 2"),
         ({"nr": 16, "pack": 0}, r"pack=0 needs nr to divide the columns \(60\)"),

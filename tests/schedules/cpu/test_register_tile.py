@@ -4,8 +4,11 @@ import re
 
 import pytest
 import tunesmith as ts
+from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
+from tunesmith.schedules import rules_for
+from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.matmul import MATMUL
@@ -184,3 +187,45 @@ def test_large_data_that_lie_along_the_rows_are_turned_by_default(target):
     assert default(m=1024, n=1024, k=1024, transpose="NN") == 0
     assert default(m=64, n=1024, k=64, transpose="TN") == 0
     assert default(m=1024, n=32, k=1024, transpose="TT") == 0
+
+
+@pytest.mark.parametrize("shape", [{"m": 20, "n": 256, "k": 33}, {"m": 9, "n": 250, "k": 64}])
+@pytest.mark.parametrize("pack", [{"pack": 1, "block_columns": 4}, {"pack": 2}])
+@pytest.mark.parametrize("beside", [2, 4])
+def test_panels_are_packed_side_by_side(shape, pack, beside, target, assert_right):
+    """Of every row of the weight several panels' parts are read before the next row."""
+    workload = ts.workload("matmul", **shape)
+    lanes = MATMUL.space(workload.func, target).default["lanes"]
+    knobs = {**pack, "nr": lanes, "beside": beside}
+    schedule = MATMUL.scheduled(workload.func, target, knobs)
+    panels = next(name for name in block_names(schedule) if name.startswith("B"))
+    *_, panel, _ = schedule.get_loops(schedule.get_sblock(panels))
+    if pack["pack"] == 1:
+        assert int(schedule.get(panel).extent) == beside
+    assert_right(workload, schedule)
+
+
+def test_panels_of_a_batch_and_a_convolution_are_packed_side_by_side(target, assert_right):
+    for workload in (
+        ts.workload("batch_matmul", b=3, m=12, n=128, k=24),
+        ts.workload("conv2d", n=1, h=9, w=9, ci=12, co=128, kh=3, kw=3),
+    ):
+        rule = rules_for(workload.func, target)[-2 if "conv" in workload.label else 0]
+        knobs = {"nr": 16, "block_columns": 8, "split_columns": 1, "pack": 1, "beside": 4}
+        assert_right(workload, rule.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize(
+    ("workload", "beside"),
+    [
+        (ts.workload("matmul", m=128, n=4096, k=2048), 4),
+        (ts.workload("matmul", m=128, n=96, k=4096), 3),  # three panels for each thread
+        (ts.workload("matmul", m=128, n=256, k=256), 1),  # it keeps to L2
+        (ts.workload("matmul", m=128, n=4096, k=2048, transpose="NT"), 1),  # rows of panels are turned
+    ],
+    ids=lambda each: getattr(each, "label", None),
+)
+def test_panels_of_a_large_weight_are_packed_side_by_side_by_default(workload, beside):
+    assert MATMUL.space(workload.func, cpu("haswell")).default["beside"] == beside
+    constant = workload.func.with_attr(CONSTANT_ARGUMENTS, [1])
+    assert MATMUL.space(constant, cpu("haswell")).default["beside"] == 1
