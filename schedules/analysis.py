@@ -8,10 +8,12 @@ from typing import Any
 
 from tvm import s_tir
 from tvm.ir import Call, TensorLoad
+from tvm.sym import Analyzer
 from tvm.tirx import IterVar, Var
-from tvm_ffi import structural_walk
+from tvm_ffi import structural_map, structural_walk
 
 _CONDITION = "prim.if_then_else"
+_MOST_STEPS = 8
 
 
 def root_block(sch: s_tir.Schedule) -> Any | None:
@@ -229,6 +231,25 @@ def flat_axes(sch: s_tir.Schedule, block: str) -> int:
 
     counts = range(len(order), 1, -1)
     return next((n for n in counts if all(is_flat(*each, n) for each in touched)), 1)
+
+
+def steps_of_reading(sch: s_tir.Schedule, block: str) -> int:
+    """Return how many neighbours on the last axis read the same or the next elements, as resizing does.
+
+    ``steps`` further along, everything that depends on the axis is read one element on; 1 where it is so for
+    each neighbour, where nothing depends on the axis, or for no number up to 8.
+    """
+    node = sch.get(sch.get_sblock(block))
+    last, analyzer = node.iter_vars[-1], Analyzer()
+    indices = [index for load in loads_of(node.body) for index in load.indices]
+    used = [index for index in indices if last.var in index_variables([index])]
+
+    def moves_on(index: Any, steps: int) -> bool:
+        further = structural_map(index, [(Var, lambda v: v + steps if v.same_as(last.var) else v)])
+        return bool(analyzer.can_prove_equal(further, index + 1))
+
+    candidates = [n for n in range(1, _MOST_STEPS + 1) if int(last.dom.extent) % n == 0]
+    return next((n for n in candidates if used and all(moves_on(index, n) for index in used)), 1)
 
 
 def index_variables(indices: Any) -> set[Any]:

@@ -14,6 +14,8 @@ After::
 
 - What is computed element by element is computed where it is used, unless it is dear and used more than once.
 - A sum along the contiguous axis is kept as ``lanes`` partial sums: LLVM may not reorder a float sum.
+- Elements that are repeated side by side are left to LLVM's loop vectorizer: it reads a vector and writes it
+  in several, where TVM would read element by element.
 - Rows that are no whole vectors are one axis where they lie in memory like one (a sigmoid of 25200 x 85),
   and are left to LLVM's loop vectorizer elsewhere.
 - Each step is taken where the computation allows it, so the rule applies to every PrimFunc: what it cannot
@@ -41,6 +43,7 @@ from ..analysis import (
     loops_by_kind,
     output_blocks,
     static_extents,
+    steps_of_reading,
     uses_calls,
     writes_in_order,
 )
@@ -137,7 +140,13 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
         _attempt(sch.parallel, loops[0])
         return
     outer, inner = list(loops[:-1]), loops[-1]
-    if vectors or flattened:
+    moved = lanes > 1 and not flattened and copy is None and not uses_calls(sch, name)
+    steps = steps_of_reading(sch, name) if moved else 1
+    if steps > 1:
+        tiles, neighbours = sch.split(inner, [None, steps])
+        sch.unroll(neighbours)
+        outer = outer or [tiles]
+    elif vectors or flattened:
         tiles, inner = sch.split(inner, [None, lanes])
         sch.vectorize(inner)
         if not vectors or len(loops) - 1 in chooses_along(sch, name):

@@ -163,10 +163,10 @@ def test_it_is_right_with_other_knobs(name, knobs, target, assert_same_outputs):
     assert_same_outputs(FUNCTIONS[name], GENERAL.scheduled(FUNCTIONS[name], target, knobs))
 
 
-def loop_kinds(func, target):
+def loop_kinds(func, target, knobs=None):
     """Return the kinds of all loops of a function under the general rule."""
     kinds = []
-    scheduled = GENERAL.scheduled(func, target)
+    scheduled = GENERAL.scheduled(func, target, knobs)
     structural_walk(scheduled.mod["main"].body, [(tvm.tirx.For, lambda loop: kinds.append(int(loop.kind)))])
     return {("serial", "parallel", "vectorized", "unrolled")[kind] for kind in kinds}
 
@@ -207,6 +207,22 @@ def test_what_is_concatenated_along_rows_is_copied_without_conditions(target):
     assert "if_then_else" in scheduled.mod.script()
     assert "if_then_else" not in partition_loops(scheduled.mod).script()
     assert loop_kinds(FUNCTIONS["concatenate_last"], target) == {"serial", "parallel", "vectorized"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "knobs", "kinds"),
+    [
+        ({"w": 16, "layout": "NCHW"}, {}, {"unrolled"}),
+        ({"w": 13, "layout": "NCHW"}, {}, {"unrolled"}),  # whether vectors divide a line or not
+        ({"w": 16, "layout": "NCHW"}, {"lanes": 1}, set()),
+        ({"w": 16, "layout": "NCHW"}, {"stream": 1}, {"vectorized"}),
+        ({"w": 16, "layout": "NHWC"}, {}, {"vectorized"}),
+    ],
+)
+def test_neighbours_that_read_one_element_are_written_together(shape, knobs, kinds, target, assert_right):
+    workload = ts.workload("resize2d", **{"n": 1, "h": 9, "c": 16, "scale": 3, **shape})
+    assert loop_kinds(workload.func, target, knobs) - {"serial", "parallel"} == kinds
+    assert_right(workload, GENERAL.scheduled(workload.func, target, knobs))
 
 
 def test_lines_with_few_channels_are_padded_without_a_condition_inside(target):
