@@ -236,8 +236,8 @@ def flat_axes(sch: s_tir.Schedule, block: str) -> int:
 def steps_of_reading(sch: s_tir.Schedule, block: str) -> int:
     """Return how many neighbours on the last axis read the same or the next elements, as resizing does.
 
-    ``steps`` further along, everything that depends on the axis is read one element on; 1 where it is so for
-    each neighbour, where nothing depends on the axis, or for no number up to 8.
+    So many further along, everything that depends on the axis is read one element on. 1 where it is so for
+    each neighbour, for no number up to 8, or where a function is called: these are for vectors.
     """
     node = sch.get(sch.get_sblock(block))
     last, analyzer = node.iter_vars[-1], Analyzer()
@@ -248,7 +248,8 @@ def steps_of_reading(sch: s_tir.Schedule, block: str) -> int:
         further = structural_map(index, [(Var, lambda v: v + steps if v.same_as(last.var) else v)])
         return bool(analyzer.can_prove_equal(further, index + 1))
 
-    candidates = [n for n in range(1, _MOST_STEPS + 1) if int(last.dom.extent) % n == 0]
+    extents = (1,) if uses_calls(sch, block) else static_extents(sch, block) or (1,)
+    candidates = [n for n in range(1, _MOST_STEPS + 1) if extents[-1] % n == 0]
     return next((n for n in candidates if used and all(moves_on(index, n) for index in used)), 1)
 
 

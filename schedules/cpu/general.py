@@ -14,7 +14,7 @@ After::
 
 - What is computed element by element is computed where it is used, unless it is dear and used more than once.
 - A sum along the contiguous axis is kept as ``lanes`` partial sums: LLVM may not reorder a float sum.
-- Elements that are repeated side by side are left to LLVM's loop vectorizer: it reads a vector and writes it
+- Neighbours that read the same elements are left to LLVM's loop vectorizer: it reads a vector and writes it
   in several, where TVM would read element by element.
 - Rows that are no whole vectors are one axis where they lie in memory like one (a sigmoid of 25200 x 85),
   and are left to LLVM's loop vectorizer elsewhere.
@@ -81,6 +81,8 @@ def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: 
             continue
         if is_reduction(sch, name):
             _schedule_reduction(sch, name, lanes, parallel)
+        elif _is_line(sch, name):
+            continue  # its reader places it
         elif not _is_placed(sch, name) and not _schedule_padding(sch, name, lanes, parallel):
             _schedule_elementwise(sch, name, lanes, parallel, stream)
 
@@ -110,7 +112,7 @@ def _inline_elementwise(sch: s_tir.Schedule) -> None:
         readers = sch.get_consumers(sch.get_sblock(name))
         reduced = [r for r in readers if is_reduction(sch, str(sch.get(r).name_hint))]
         dear = uses_calls(sch, name) and (len(readers) > 1 or is_read_by_more(sch, name))
-        if not dear and not (reduced and has_condition(sch, name)):
+        if not dear and not (reduced and has_condition(sch, name)) and not _is_line(sch, name):
             _attempt(sch.compute_inline, sch.get_sblock(name))
 
 
@@ -130,9 +132,9 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
     block, flattened = sch.get_sblock(name), _flatten(sch, name, lanes)
     extents, dtype = static_extents(sch, name), str(sch.get(block).writes[0].source.dtype)
     vectors = extents is not None and lanes > 1 and extents[-1] % lanes == 0
-    copy = None
+    copy, steps = None, steps_of_reading(sch, name)
     # What streams writes vectors of a row.
-    stream = stream and not flattened and name in output_blocks(sch)
+    stream = stream and not flattened and steps == 1 and name in output_blocks(sch)
     if stream and vectors and streams(dtype) and writes_in_order(sch, block):
         copy = sch.cache_write(block, 0, "global")
     loops = sch.get_loops(block)
@@ -140,8 +142,6 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
         _attempt(sch.parallel, loops[0])
         return
     outer, inner = list(loops[:-1]), loops[-1]
-    moved = lanes > 1 and not flattened and copy is None and not uses_calls(sch, name)
-    steps = steps_of_reading(sch, name) if moved else 1
     if steps > 1:
         tiles, neighbours = sch.split(inner, [None, steps])
         sch.unroll(neighbours)
@@ -159,7 +159,22 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
             stream_output(sch, copy, tiles, lanes, dtype)
     elif len(loops) == 1:
         outer, inner = [inner], None
-    _spread(sch, outer, prod(extents) * (_CALL if uses_calls(sch, name) else 1), parallel)
+    at = _spread(sch, outer, prod(extents) * (_CALL if uses_calls(sch, name) else 1), parallel)
+    for producer in sch.get_producers(block):
+        if _is_line(sch, str(sch.get(producer).name_hint)) and _attempt(sch.compute_at, producer, at):
+            partition(sch, sch.get_loops(producer)[-1])
+
+
+def _is_line(sch: s_tir.Schedule, name: str) -> bool:
+    """Tell whether a block is best computed line by line, where its only reader is.
+
+    It has conditions at the ends of lines, and the reader takes several steps to read on.
+    """
+    readers = [str(sch.get(reader).name_hint) for reader in sch.get_consumers(sch.get_sblock(name))]
+    if len(readers) != 1 or uses_calls(sch, name) or is_reduction(sch, readers[0]):
+        return False
+    node = sch.get(sch.get_sblock(name))
+    return len(node.iter_vars) - 1 in chooses_along(sch, name) and steps_of_reading(sch, readers[0]) > 1
 
 
 def _flatten(sch: s_tir.Schedule, name: str, lanes: int) -> bool:

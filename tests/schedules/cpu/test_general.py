@@ -214,8 +214,10 @@ def test_what_is_concatenated_along_rows_is_copied_without_conditions(target):
     [
         ({"w": 16, "layout": "NCHW"}, {}, {"unrolled"}),
         ({"w": 13, "layout": "NCHW"}, {}, {"unrolled"}),  # whether vectors divide a line or not
-        ({"w": 16, "layout": "NCHW"}, {"lanes": 1}, set()),
-        ({"w": 16, "layout": "NCHW"}, {"stream": 1}, {"vectorized"}),
+        ({"w": 16, "layout": "NCHW"}, {"lanes": 1, "stream": 1}, {"unrolled"}),
+        ({"w": 16, "layout": "NCHW", "mode": "bilinear"}, {}, {"unrolled"}),
+        ({"w": 13, "layout": "NCHW", "mode": "bilinear"}, {"stream": 1, "parallel": 0}, {"unrolled"}),
+        ({"w": 16, "layout": "NHWC", "mode": "bilinear"}, {}, {"vectorized"}),
         ({"w": 16, "layout": "NHWC"}, {}, {"vectorized"}),
     ],
 )
@@ -223,6 +225,14 @@ def test_neighbours_that_read_one_element_are_written_together(shape, knobs, kin
     workload = ts.workload("resize2d", **{"n": 1, "h": 9, "c": 16, "scale": 3, **shape})
     assert loop_kinds(workload.func, target, knobs) - {"serial", "parallel"} == kinds
     assert_right(workload, GENERAL.scheduled(workload.func, target, knobs))
+
+
+def test_what_they_read_is_computed_line_by_line_without_conditions(target):
+    workload = ts.workload("resize2d", n=1, h=9, w=13, c=16, scale=3, mode="bilinear", layout="NCHW")
+    scheduled = GENERAL.scheduled(workload.func, target)
+    assert len(scheduled.get_loops(scheduled.get_sblock("lines"))) == 2
+    assert "if_then_else" in scheduled.mod.script()
+    assert "if_then_else" not in partition_loops(scheduled.mod).script()
 
 
 def test_lines_with_few_channels_are_padded_without_a_condition_inside(target):
