@@ -187,7 +187,7 @@ def find_contraction(func: Any) -> Contraction | None:
     reductions = tuple(sorted(reductions, key=lambda r: alone.get(r, -1)))
     if reductions[-1] not in alone:
         return None
-    around = blocks_around(sch, names, block, operands[data].source, plain)
+    around = blocks_around(sch, names, block, operands[data].source, operands[weight].source, plain)
     if around is None:
         return None
     prologue, staged, epilogue, rest = around
@@ -195,7 +195,7 @@ def find_contraction(func: Any) -> Contraction | None:
     weights = [operands[weight].source]
     weight_block = next((n for n in prologue if _makes_panels(sch, n, weights[0])), None)
     if weight_block is not None:
-        weights = [region.source for region in sch.get(sch.get_sblock(weight_block)).reads]
+        weights = _made_of(sch, weight_block)
     return Contraction(
         block=sums,
         data=_read_index(block, operands[data]),
@@ -277,6 +277,20 @@ def _tiled_last(rows: tuple[int, ...], extents: tuple[int, ...], plain: bool) ->
 
 def _read_index(block: Any, load: TensorLoad) -> int:
     return next(i for i, region in enumerate(block.reads) if region.source.same_as(load.source))
+
+
+def _made_of(sch: s_tir.Schedule, name: str) -> list[Any]:
+    """Return what a block reads, or what is read by the blocks that make it."""
+    block = sch.get_sblock(name)
+    made = {
+        str(sch.get(p).writes[0].source.name): str(sch.get(p).name_hint) for p in sch.get_producers(block)
+    }
+    sources = [region.source for region in sch.get(block).reads]
+    return [
+        each
+        for source in sources
+        for each in (_made_of(sch, made[str(source.name)]) if str(source.name) in made else [source])
+    ]
 
 
 def _makes_panels(sch: s_tir.Schedule, name: str, weight: Any) -> bool:

@@ -9,21 +9,21 @@ from tvm import s_tir
 from tvm.tirx import IntImm, Var
 
 from ..machine.dot_instructions import WIDE
-from .analysis import has_condition, index_variables, loads_of, static_extents, written_buffer
+from .analysis import has_condition, index_variables, is_reduction, loads_of, static_extents, written_buffer
 
 
 def blocks_around(
-    sch: s_tir.Schedule, names: list[str], block: Any, data: Any, plain: bool
+    sch: s_tir.Schedule, names: list[str], block: Any, data: Any, weight: Any, plain: bool
 ) -> tuple[tuple[str, ...], str | None, tuple[str, ...], tuple[str, ...]] | None:
     """Return the blocks before, the one of them that stays a copy, those after of its shape, and others.
 
-    None where something else than the data is padded.
+    None where something else is padded than the data, or a weight before it is laid out anew.
     """
     at = names.index(str(block.name_hint))
     prologue, after = tuple(names[:at]), tuple(names[at + 1 :])
     shape = tuple(int(e) for e in block.writes[0].source.shape)
     epilogue = tuple(takewhile(lambda name: static_extents(sch, name) == shape, after))
-    padding = [name for name in prologue if has_condition(sch, name)]
+    padding = [n for n in prologue if has_condition(sch, n) and not _goes_into(sch, n, weight)]
     if len(padding) > 1 or (padding and written_buffer(sch, padding[0]) != data.name):
         return None
     widening = [name for name in prologue if widens(sch, name, data)]
@@ -39,6 +39,14 @@ def _brings_together(sch: s_tir.Schedule, name: str, data: Any) -> bool:
         last in index_variables(load.indices) - index_variables(load.indices[-1:])
         for load in loads_of(block.body)
     )
+
+
+def _goes_into(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
+    """Tell whether a block lays the weight out anew, or is read only on the way to one that does."""
+    if lays_out_anew(sch, name, weight) or widens(sch, name, weight):
+        return True
+    readers = [str(sch.get(reader).name_hint) for reader in sch.get_consumers(sch.get_sblock(name))]
+    return len(readers) == 1 and not is_reduction(sch, readers[0]) and _goes_into(sch, readers[0], weight)
 
 
 def lays_out_anew(sch: s_tir.Schedule, name: str, weight: Any) -> bool:

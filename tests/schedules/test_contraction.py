@@ -3,7 +3,7 @@
 import pytest
 import tunesmith as ts
 import tvm
-from tunesmith.kernels.operator import as_prim_func
+from tunesmith.kernels.operator import CONSTANT_ARGUMENTS, as_prim_func
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.contraction import find_contraction
 from tvm import te, topi
@@ -127,6 +127,20 @@ def test_a_convolution_with_a_residual():
     nest = found([data, weight, bias, other, y])
     assert len(nest.epilogue) == 3
     assert nest.staged is not None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_weight_that_is_padded_before_it_is_laid_out_anew(dtype, target):
+    """Of a transposed convolution whose stride does not divide its kernel."""
+    workload = ts.workload(
+        "conv2d_transpose", dtype=dtype, n=1, h=5, w=5, ci=4, co=16, kh=3, kw=3, stride=2, padding=1
+    )
+    nest = find_contraction(workload.func)
+    assert nest.prologue == ("pad", "weight_pad", "weight_by_phase")
+    assert (nest.staged, nest.weight_block, nest.constant_weight) == ("pad", "weight_by_phase", False)
+    constant = find_contraction(workload.func.with_attr(CONSTANT_ARGUMENTS, [1]))
+    assert constant.constant_weight
+    assert rules_for(workload.func, target)[0].name != "general"
 
 
 def test_a_constant_weight_is_known_by_its_attribute():
