@@ -34,13 +34,19 @@ from .tile_choice import FMAS_IN_FLIGHT
 
 # More rows are worth panels: so many where the weight is in cache, so many where it comes from memory. On 2
 # threads of a Zen 3, by 4096 x 4096: 1 row takes 2.2 ms (3.3 by `general`), 3 rows 2.2 (6.5), 4 rows 2.2 (3.2
-# by `matmul`), 6 rows 3.0 (3.5), 8 rows 3.4 (4.0); 8 rows by 512 x 64 take 7.1 us (5.7).
-_MOST_IN_CACHE, _MOST_ROWS = 3, 8
+# by `matmul`), 6 rows 3.0 (3.5), 8 rows 3.4 (4.0), 12 rows 4.9 (5.4), 16 rows 6.2 (6.2); 8 rows by 512 x 64
+# take 7.1 us (5.7).
+_MOST_IN_CACHE, _MOST_ROWS = 3, 12
+# Panels that columns do not fill cannot be turned in registers. By 1000 x 2048, 12 rows take 0.51 ms (1.16 by
+# `matmul`), 32 rows 1.47 (1.86), 128 rows 5.7 (4.3); by 10 x 512, 32 rows 4 us (11).
+_MOST_UNTURNED = 32
+# With more rows than these, tiles of a single one read the weight too often.
+_FEW = 8
 # The lanes of a vector of partial sums are added one by one: shorter sums spend their time on that.
 _LEAST_STEPS = 8
 # With more sums LLVM loads so far ahead that they leave their registers: 24 of them in 32.
 _MOST_SUMS = 2 * FMAS_IN_FLIGHT
-_ROWS = tuple(range(1, _MOST_ROWS + 1))
+_ROWS = tuple(range(1, _FEW + 1))
 _COLUMNS = (1, 2, 3, 4, 6, 8)
 
 
@@ -97,6 +103,8 @@ def dots_space(func: Any, target: Any) -> KnobSpace | None:
     columns = tuple(c for c in _COLUMNS if nest.columns % c == 0)
     tiles = [tile for tile in product(rows, columns) if fits(*tile) and prod(tile) <= _MOST_SUMS]
     mr, nr = min(tiles, key=_cost)
+    if mr == 1 and nest.row_extent > _FEW:
+        return None
     return KnobSpace(
         knobs=(
             Knob("lanes", (lanes,), "elements in a vector"),
@@ -133,6 +141,7 @@ def _fits(nest: Contraction, machine: Facts) -> bool:
     plain = nest.plain and not nest.batch and not nest.rest and nest.staged is None
     along = nest.weight_axes[-1] == nest.reductions[-1] and nest.data_channel == nest.data_rank - 1
     most = _MOST_ROWS if weight_exceeds_l2(nest, machine) else _MOST_IN_CACHE
+    most = _MOST_UNTURNED if nest.columns % (2 * machine.lanes(nest.dtype)) else most
     few = nest.outer_rows * nest.row_extent <= most
     floating = nest.data_dtype.startswith(("float", "bfloat")) and nest.dtype.startswith("float")
     return plain and along and few and floating and len(nest.reductions) == 1 and not nest.constant_weight

@@ -9,7 +9,7 @@ from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.cpu.dots import DOTS
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 8, 12])
 def test_every_kind_of_point_is_right(rows, depth, target, assert_right):
     workload = ts.workload("linear", m=rows, n=256, k=depth, activation="relu", bias=1)
     assert rules_for(workload.func, target)[0] is DOTS
@@ -34,14 +34,27 @@ def test_the_weight_is_read_where_it_lies(target):
 
 def test_others_are_left_alone(depth, target):
     in_cache = ts.workload("matmul", m=4, n=64, k=256, transpose="NT")
-    many = ts.workload("matmul", m=9, n=256, k=depth, transpose="NT")
+    many = ts.workload("matmul", m=14, n=256, k=depth, transpose="NT")
+    prime = ts.workload("matmul", m=11, n=256, k=depth, transpose="NT")
     along_columns = ts.workload("matmul", m=1, n=256, k=depth)
     odd = ts.workload("matmul", m=1, n=256, k=depth + 1, transpose="NT")
     whole_numbers = ts.workload("quantized_matmul", m=1, n=64, k=256)
-    for workload in (in_cache, many, along_columns, odd, whole_numbers, ts.workload("relu", m=8, n=8)):
+    for workload in (in_cache, many, prime, along_columns, odd, whole_numbers, ts.workload("relu", m=8, n=8)):
         assert DOTS.space(workload.func, target) is None, workload.label
     packed_before = ts.workload("matmul", m=1, n=256, k=depth, transpose="NT").func
     assert DOTS.space(packed_before.with_attr(CONSTANT_ARGUMENTS, [1]), target) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "taken"), [(32, 10, True), (24, 250, True), (33, 10, False), (32, 256, False)]
+)
+def test_more_rows_by_columns_that_fill_no_panels(rows, columns, taken, target, assert_right):
+    """Where the matrix cannot be turned in registers it is read as it lies, in cache or not."""
+    workload = ts.workload("linear", m=rows, n=columns, k=512)
+    assert (DOTS.space(workload.func, target) is not None) == taken
+    if taken:
+        assert rules_for(workload.func, target)[0] is DOTS
+        assert_right(workload, DOTS.scheduled(workload.func, target))
 
 
 @pytest.mark.parametrize("knobs", [{"mr": 0}, {"mr": 2}, {"nr": 7}, {"lanes": 0}, {"mr": 3, "nr": 64}])
