@@ -16,7 +16,7 @@ from ..machine.facts import Facts
 from .analysis import block_names, index_variables, one_reduction, static_extents
 from .surroundings import blocks_around, lays_out_anew, widens
 from .transforms import LEAST_PARALLEL_SUMS
-from .window_padding import PaddedAxis, padded_axes
+from .window_padding import FilledAxis, PaddedAxis, filled_axes, padded_axes
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,8 @@ class Contraction:
         Blocks after these that rearrange the output, in order.
     padded : tuple of PaddedAxis
         The axes along which a window slides over zeros around the data.
+    filled : tuple of FilledAxis
+        The axes along which a weight is filled up with zeros.
     constant_weight : bool
         True where the caller promises that the weight does not change between calls.
     """
@@ -103,6 +105,7 @@ class Contraction:
     epilogue: tuple[str, ...]
     rest: tuple[str, ...]
     padded: tuple[PaddedAxis, ...]
+    filled: tuple[FilledAxis, ...]
     constant_weight: bool
 
     @property
@@ -221,6 +224,7 @@ def find_contraction(func: Any) -> Contraction | None:
         epilogue=epilogue,
         rest=rest,
         padded=padded_axes(copy, block, operands[data].indices) if copy else (),
+        filled=_filled(sch, weight_block, block, operands[weight].indices, column),
         constant_weight=all(is_constant_argument(func, each) for each in weights),
     )
 
@@ -291,6 +295,15 @@ def _made_of(sch: s_tir.Schedule, name: str) -> list[Any]:
         for source in sources
         for each in (_made_of(sch, made[str(source.name)]) if str(source.name) in made else [source])
     ]
+
+
+def _filled(
+    sch: s_tir.Schedule, made: str | None, block: Any, index: Any, column: int
+) -> tuple[FilledAxis, ...]:
+    sources = sch.get_producers(sch.get_sblock(made)) if made else []
+    if len(sources) != 1:
+        return ()
+    return filled_axes(sch.get(sources[0]), sch.get(sch.get_sblock(made)), block, index, column)
 
 
 def _makes_panels(sch: s_tir.Schedule, name: str, weight: Any) -> bool:

@@ -13,7 +13,7 @@ from tvm import s_tir, tirx
 from tvm_ffi import structural_walk
 
 from .loop_bounds import BOUNDING_MARK, shorten_loops
-from .padded_taps import TAPS_MARK, shorten_taps
+from .padded_taps import FILLED_MARK, TAPS_MARK, note_columns, shorten_taps
 from .restatement import with_functions
 
 PARTITION_MARK = "pragma_loop_partition_hint"
@@ -22,6 +22,7 @@ PARTITION_MARK = "pragma_loop_partition_hint"
 # TVM's first steps on a scheduled function, as far as its pass needs them: blocks become plain loops.
 _LOWER = tvm.ir.transform.Sequential(
     [
+        note_columns,
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
@@ -57,4 +58,4 @@ def _is_marked(func: Any) -> bool:
     found: set[str] = set()
     if isinstance(func, tirx.PrimFunc):
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
-    return bool(found & {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK})
+    return bool(found & {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK})

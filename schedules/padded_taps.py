@@ -22,10 +22,13 @@ from tvm_ffi import structural_map, structural_walk
 
 from .analysis import index_variables, loads_of
 from .restatement import replaced
-from .window_padding import PaddedAxis
+from .window_padding import FilledAxis, PaddedAxis
 
 TAPS_MARK = "tunesmith.taps"
 """Annotation of a loop over taps: from where to where the elements under them are data."""
+
+FILLED_MARK = "tunesmith.filled_taps"
+"""Annotation of a loop over taps: where a tile's columns are, how many, and the taps of each tile."""
 
 BUFFER_MARK = "tunesmith.taps_of"
 """Annotation of a loop over taps: the name of the buffer whose elements these are."""
@@ -52,6 +55,56 @@ def leave_out_padding(
         sch.annotate(loops[axis.tap], TAPS_MARK, [axis.low, axis.high])
 
 
+def leave_out_filling(
+    sch: s_tir.Schedule, filled: Sequence[FilledAxis], column: int, nr: int, loops: Mapping[int, Any]
+) -> None:
+    """Mark the loops over taps that are shorter where a tile's columns have zeros only.
+
+    Parameters
+    ----------
+    sch : Schedule
+        The schedule.
+    filled : sequence of FilledAxis
+        The axes along which the weight is filled up with zeros.
+    column : int
+        Which of the block's axes the columns are.
+    nr : int
+        Columns of a tile.
+    loops : mapping of int to LoopRV
+        The loops over the taps, by what the axes call them.
+    """
+    for axis in filled:
+        most = [max(axis.taps[at : at + nr]) for at in range(0, len(axis.taps), nr)]
+        sch.annotate(loops[axis.tap], FILLED_MARK, [column, nr, *most])
+
+
+def _noted(loop: Any) -> Any:
+    """Note before a marked loop which tile of columns it is for: once blocks are gone, nothing tells."""
+    if FILLED_MARK not in loop.annotations:
+        return loop
+    column, nr, *_ = (int(number) for number in loop.annotations[FILLED_MARK])
+    found: list[Any] = []
+    structural_walk(loop.body, [(s_tir.SBlockRealize, found.append), (tirx.For, found.append)])
+    block = next(each for each in found if isinstance(each, s_tir.SBlockRealize))
+    inner = {each.loop_var: each.min for each in found if isinstance(each, tirx.For)}
+    tile = tirx.floordiv(replaced(block.iter_values[column], inner), nr)
+    return tirx.AttrStmt(loop.annotations[FILLED_MARK], FILLED_MARK, tile, loop)
+
+
+def _without_filling(note: Any) -> Any:
+    """Return the loop after a note, over as many taps as its tile has; another statement as it is."""
+    if note.attr_key != FILLED_MARK:
+        return note
+    loop, tile = note.body, note.value
+    _, _, *most = (int(number) for number in note.node)
+    end = tirx.const(most[0], loop.loop_var.ty.dtype)
+    for at in range(1, len(most)):
+        if most[at] != most[at - 1]:
+            end = tirx.Select(tile >= at, tirx.const(most[at], loop.loop_var.ty.dtype), end)
+    others = {mark: value for mark, value in loop.annotations.items() if mark != FILLED_MARK}
+    return tirx.For(loop.loop_var, loop.min, end, loop.kind, loop.body, annotations=others)
+
+
 def _shortened(loop: Any) -> Any:
     """Return a marked loop over the taps under which a tile meets data; another loop as it is."""
     if TAPS_MARK not in loop.annotations:
@@ -73,8 +126,16 @@ def _shortened(loop: Any) -> Any:
 
 
 def _shorten(func: Any, _mod: Any, _context: Any) -> Any:
-    return func.with_body(structural_map(func.body, [(tirx.For, _shortened)]))
+    shorter = structural_map(func.body, [(tirx.AttrStmt, _without_filling)])
+    return func.with_body(structural_map(shorter, [(tirx.For, _shortened)]))
 
+
+def _note(func: Any, _mod: Any, _context: Any) -> Any:
+    return func.with_body(structural_map(func.body, [(tirx.For, _noted)]))
+
+
+note_columns = tirx.transform.prim_func_pass(_note, opt_level=0)
+"""The pass that notes, in functions of blocks, which columns marked loops are for."""
 
 shorten_taps = tirx.transform.prim_func_pass(_shorten, opt_level=0)
 """The pass that cuts marked loops short in functions of plain loops."""

@@ -99,7 +99,7 @@ def finish_tile(sch: s_tir.Schedule, tail: Any, tile: Any, lanes: int) -> None:
 
     A loop over the rows of the tile would index it by a variable, and LLVM would keep it in memory.
     """
-    sch.reverse_compute_at(tail, tile)
+    sch.reverse_compute_at(tail, tile, preserve_unit_loops=lanes == 1)
     vectorize_last(sch, tail, lanes)
     for loop in loops_inside(sch, tail, tile):
         if sch.get(loop).kind == ForKind.SERIAL:

@@ -1,4 +1,4 @@
-"""Windows that slide over zeros around their data: along which axes, and where the data lie."""
+"""Zeros in windows: around their data, along which axes and where; in a weight, for which outputs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 from tvm.sym import detect_linear_equation
 from tvm.tirx import IntImm, IterVar
 
-from .analysis import index_variables
+from .analysis import index_variables, loads_of
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,87 @@ class PaddedAxis:
     tap: int
     low: int
     high: int
+
+
+@dataclass(frozen=True)
+class FilledAxis:
+    """An axis of a window along which a weight is filled up with zeros.
+
+    Parameters
+    ----------
+    tap : int
+        The loop over the taps.
+    taps : tuple of int
+        How many taps come before the zeros, for each column.
+    """
+
+    tap: int
+    taps: tuple[int, ...]
+
+
+def filled_axes(
+    source: Any, made: Any, block: Any, index: Sequence[Any], column: int
+) -> tuple[FilledAxis, ...]:
+    """Return the axes along which a weight is filled up with zeros, after its last tap.
+
+    Of a transposed convolution whose stride does not divide its kernel, each phase is columns of its own,
+    with as many taps as meet it.
+
+    Parameters
+    ----------
+    source : SBlock
+        What may fill the weight up.
+    made : SBlock
+        What lays it out anew: an index of it grows with a tap, and depends else on the column.
+    block : SBlock
+        What sums.
+    index : sequence of Var
+        Where that reads the weight.
+    column : int
+        The loop over the columns.
+    """
+    loops = {v.var: position for position, v in enumerate(block.iter_vars)}
+    reads = [load for load in loads_of(made.body) if load.source.same_as(source.writes[0].source)]
+    at = dict(zip((v.var for v in made.iter_vars), (loops.get(i) for i in index), strict=True))
+    along = next((v for v in made.iter_vars if at[v.var] == column), None)
+    if len(reads) != 1 or along is None:
+        return ()
+    columns = int(along.dom.extent)
+    found = []
+    for dimension, low, high in _data_ranges(source):
+        where = reads[0].indices[dimension]
+        used = index_variables([where]) - {along.var}
+        taps = [v for v in made.iter_vars if v.var in used]
+        step = detect_linear_equation(where, [v.var for v in taps])
+        if low != 0 or len(taps) != 1 or not step or not isinstance(step[0], IntImm) or int(step[0]) < 1:
+            continue
+        firsts = _values(step[1], {along.var: np.arange(columns)})
+        if firsts is not None:
+            counts = np.clip(-((firsts - high) // int(step[0])), 0, int(taps[0].dom.extent))
+            counts = np.broadcast_to(counts, columns)
+            found.append(FilledAxis(at[taps[0].var], tuple(int(count) for count in counts)))
+    return tuple(found)
+
+
+_OPERATIONS: dict[type, Any] = {
+    tirx.Add: np.add,
+    tirx.Sub: np.subtract,
+    tirx.Mul: np.multiply,
+    tirx.FloorDiv: np.floor_divide,
+    tirx.FloorMod: np.mod,
+}
+
+
+def _values(expression: Any, variables: dict[Any, Any]) -> Any:
+    """Evaluate an expression of integers for all values of its variables; None for other operations."""
+    if isinstance(expression, IntImm):
+        return int(expression)
+    if isinstance(expression, tirx.Var):
+        return variables.get(expression)
+    if type(expression) not in _OPERATIONS:
+        return None
+    a, b = (_values(operand, variables) for operand in (expression.a, expression.b))
+    return None if a is None or b is None else _OPERATIONS[type(expression)](a, b)
 
 
 def padded_axes(copy: Any, block: Any, indices: Sequence[Any]) -> tuple[PaddedAxis, ...]:

@@ -36,7 +36,7 @@ from ..analysis import loops_inside
 from ..contraction import Contraction, find_contraction
 from ..dot_product import gather_products, instruction_of, use_dot_products
 from ..loop_partition import partition
-from ..padded_taps import leave_out_padding
+from ..padded_taps import leave_out_filling, leave_out_padding
 from ..transforms import copy_in_vectors, finish_tile, inline_blocks, last_order
 from .operand_layout import (
     PACK_FIRST,
@@ -148,7 +148,9 @@ def register_tile(
     data = sch.get(block).reads[nest.data].source.name
     start = sch.decompose_reduction(block, sums[0])
     if skip:
-        leave_out_padding(sch, nest.padded, data, dict(zip(nest.reductions, sums, strict=True)))
+        loops = dict(zip(nest.reductions, sums, strict=True))
+        leave_out_padding(sch, nest.padded, data, loops)
+        leave_out_filling(sch, nest.filled, nest.column, nr, loops)
     if products > 1:
         use_dot_products(sch, start, block, instruction)
 

@@ -25,7 +25,7 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
     nest, lanes, default = choice.nest, default["lanes"], {**default, "pad": 0, "stage": 0}
     default["stage"] = int(choice.is_worth_staging(default["nr"]) and _stages(choice, default))
     default["beside"] = choice.beside(default)
-    skips = bool(nest.padded) and choice.products == 1
+    skips = bool(nest.padded or nest.filled) and choice.products == 1
     if skips:
         default["skip"] = 1
     widest = ceil(nest.columns / lanes) * lanes

@@ -58,3 +58,55 @@ def test_what_meets_only_zeros_is_not_multiplied(skip, target, run):
     workload = conv(**SHAPES["one_pixel"])
     (output,) = run(CONV2D.scheduled(workload.func, target, {"skip": skip}), (data, weight))
     assert np.isnan(output).all() if skip == 0 else (output == 10).all()
+
+
+def transposed(**shape):
+    return ts.workload("conv2d_transpose", **{"n": 1, "h": 5, "w": 6, "ci": 5, "co": 16, **shape})
+
+
+def test_a_weight_has_as_many_taps_as_meet_a_phase():
+    """Of a kernel of 3 by strides of 2 the first phase has two taps, the other one."""
+    rows, columns = find_contraction(transposed(kh=3, kw=3, stride=2).func).filled
+    assert rows.taps == (2,) * 32 + (1,) * 32
+    assert columns.taps == ((2,) * 16 + (1,) * 16) * 2
+    few = find_contraction(transposed(kh=1, kw=4, stride=3).func).filled
+    assert [sorted(set(axis.taps)) for axis in few] == [[0, 1], [1, 2]]
+    assert find_contraction(transposed(kh=4, kw=2, stride=2, padding=1).func).filled == ()
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"kh": 3, "kw": 3, "stride": 2, "padding": 1},
+        {"kh": 5, "kw": 3, "stride": 2, "padding": 2, "co": 24, "n": 2},
+        {"kh": 4, "kw": 5, "stride": 3, "padding": 1, "co": 48},
+        {"kh": 1, "kw": 2, "stride": 3, "co": 32},
+        {"kh": 3, "kw": 3, "stride": 2, "co": 5},  # a tile's columns are of several phases
+    ],
+)
+@pytest.mark.parametrize("skip", [0, 1])
+def test_results_are_the_same_without_what_a_weight_is_filled_with(shape, skip, target, assert_right):
+    workload = transposed(**shape)
+    lanes = CONV2D.space(workload.func, target).default["lanes"]
+    # Blocks of three panels: which columns a tile has depends on its block.
+    for knobs in ({}, {"nr": lanes, "block_columns": 3, "split_columns": 1, "pack": 1}):
+        if workload.shape["co"] == 5 and knobs:
+            continue
+        assert_right(workload, CONV2D.scheduled(workload.func, target, {**knobs, "skip": skip}))
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_what_a_weight_is_filled_with_is_not_multiplied(skip, target, run):
+    workload = transposed(kh=3, kw=3, stride=2)
+    data, weight = np.full((1, 5, 6, 5), np.inf, "float32"), np.ones((3, 3, 5, 16), "float32")
+    lanes = CONV2D.space(workload.func, target).default["lanes"]
+    schedule = CONV2D.scheduled(workload.func, target, {"nr": lanes, "skip": skip})
+    (output,) = run(schedule, (data, weight))
+    # Zeros around the data times weights are 0: what is left are the products of infinite data.
+    assert np.isnan(output).any() if skip == 0 else not np.isnan(output).any()
+
+
+def test_a_tile_of_one_element_is_stored(target, assert_right):
+    workload = transposed(n=2, h=9, w=9, co=1, kh=4, kw=3)
+    knobs = {"mr": 1, "nr": 1, "block_rows": 7, "block_columns": 1, "pack": 2}
+    assert_right(workload, CONV2D.scheduled(workload.func, target, knobs))
