@@ -3,6 +3,7 @@
 import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
+from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.cpu.few_rows import FEW_ROWS
 from tunesmith.schedules.loop_partition import partition_loops
@@ -51,6 +52,17 @@ def test_a_convolution_of_few_pixels(image, depth, target, assert_right):
     assert rules_for(workload.func, target)[0] is FEW_ROWS
     for knobs in ({}, {"mr": 2, "vectors": 1, "depth": 4}):
         assert_right(workload, FEW_ROWS.scheduled(workload.func, target, knobs))
+
+
+def test_columns_that_threads_cannot_share_evenly(depth, assert_right):
+    """Of 25 vectors one thread takes three fifths; with more rows panels are better."""
+    target = as_target({"kind": "llvm", "mcpu": "haswell", "mtriple": "x86_64-linux", "num-cores": 2})
+    for rows, shares in ((4, 5), (8, 5), (9, None)):
+        workload = ts.workload("matmul", m=rows, n=200, k=4 * depth)
+        space = FEW_ROWS.space(workload.func, target)
+        assert (None if space is None else space.default["shares"]) == shares
+    few = ts.workload("matmul", m=4, n=200, k=4 * depth)
+    assert_right(few, FEW_ROWS.scheduled(few.func, target))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
