@@ -14,7 +14,7 @@ from tvm.tirx import Add, Cast, IterVar, Mul, Var
 from ..kernels.operator import CONSTANT_ARGUMENTS
 from ..machine.facts import Facts
 from .analysis import block_names, index_variables, one_reduction, static_extents
-from .surroundings import blocks_around, lays_out_anew, widens
+from .surroundings import blocks_around, made_of, makes_panels
 from .transforms import LEAST_PARALLEL_SUMS
 from .window_padding import FilledAxis, PaddedAxis, filled_axes, padded_axes
 
@@ -196,9 +196,9 @@ def find_contraction(func: Any) -> Contraction | None:
     prologue, staged, epilogue, rest = around
     copy = None if plain or staged is None else sch.get(sch.get_sblock(staged))
     weights = [operands[weight].source]
-    weight_block = next((n for n in prologue if _makes_panels(sch, n, weights[0])), None)
+    weight_block = next((n for n in prologue if makes_panels(sch, n, weights[0])), None)
     if weight_block is not None:
-        weights = _made_of(sch, weight_block)
+        weights = made_of(sch, weight_block)
     return Contraction(
         block=sums,
         data=_read_index(block, operands[data]),
@@ -224,7 +224,7 @@ def find_contraction(func: Any) -> Contraction | None:
         epilogue=epilogue,
         rest=rest,
         padded=padded_axes(copy, block, operands[data].indices) if copy else (),
-        filled=_filled(sch, weight_block, block, operands[weight].indices, column),
+        filled=filled_axes(sch, weight_block, block, operands[weight].indices, column),
         constant_weight=all(is_constant_argument(func, each) for each in weights),
     )
 
@@ -281,33 +281,6 @@ def _tiled_last(rows: tuple[int, ...], extents: tuple[int, ...], plain: bool) ->
 
 def _read_index(block: Any, load: TensorLoad) -> int:
     return next(i for i, region in enumerate(block.reads) if region.source.same_as(load.source))
-
-
-def _made_of(sch: s_tir.Schedule, name: str) -> list[Any]:
-    """Return what a block reads, or what is read by the blocks that make it."""
-    block = sch.get_sblock(name)
-    made = {
-        str(sch.get(p).writes[0].source.name): str(sch.get(p).name_hint) for p in sch.get_producers(block)
-    }
-    sources = [region.source for region in sch.get(block).reads]
-    return [
-        each
-        for source in sources
-        for each in (_made_of(sch, made[str(source.name)]) if str(source.name) in made else [source])
-    ]
-
-
-def _filled(
-    sch: s_tir.Schedule, made: str | None, block: Any, index: Any, column: int
-) -> tuple[FilledAxis, ...]:
-    sources = sch.get_producers(sch.get_sblock(made)) if made else []
-    if len(sources) != 1:
-        return ()
-    return filled_axes(sch.get(sources[0]), sch.get(sch.get_sblock(made)), block, index, column)
-
-
-def _makes_panels(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
-    return lays_out_anew(sch, name, weight) or widens(sch, name, weight)
 
 
 def is_constant_argument(func: Any, buffer: Any) -> bool:

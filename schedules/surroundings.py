@@ -43,10 +43,29 @@ def _brings_together(sch: s_tir.Schedule, name: str, data: Any) -> bool:
 
 def _goes_into(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
     """Tell whether a block lays the weight out anew, or is read only on the way to one that does."""
-    if lays_out_anew(sch, name, weight) or widens(sch, name, weight):
+    if makes_panels(sch, name, weight):
         return True
     readers = [str(sch.get(reader).name_hint) for reader in sch.get_consumers(sch.get_sblock(name))]
     return len(readers) == 1 and not is_reduction(sch, readers[0]) and _goes_into(sch, readers[0], weight)
+
+
+def made_of(sch: s_tir.Schedule, name: str) -> list[Any]:
+    """Return the buffers that a block reads, or that are read by the blocks which make these."""
+    block = sch.get_sblock(name)
+    made = {
+        str(sch.get(p).writes[0].source.name): str(sch.get(p).name_hint) for p in sch.get_producers(block)
+    }
+    sources = [region.source for region in sch.get(block).reads]
+    return [
+        each
+        for source in sources
+        for each in (made_of(sch, made[str(source.name)]) if str(source.name) in made else [source])
+    ]
+
+
+def makes_panels(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
+    """Tell whether a block makes the weight by ordering something otherwise, or widening it."""
+    return lays_out_anew(sch, name, weight) or widens(sch, name, weight)
 
 
 def lays_out_anew(sch: s_tir.Schedule, name: str, weight: Any) -> bool:

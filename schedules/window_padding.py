@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.sym import detect_linear_equation
 from tvm.tirx import IntImm, IterVar
 
@@ -48,7 +48,7 @@ class FilledAxis:
 
 
 def filled_axes(
-    source: Any, made: Any, block: Any, index: Sequence[Any], column: int
+    sch: s_tir.Schedule, name: str | None, block: Any, index: Sequence[Any], column: int
 ) -> tuple[FilledAxis, ...]:
     """Return the axes along which a weight is filled up with zeros, after its last tap.
 
@@ -57,10 +57,11 @@ def filled_axes(
 
     Parameters
     ----------
-    source : SBlock
-        What may fill the weight up.
-    made : SBlock
-        What lays it out anew: an index of it grows with a tap, and depends else on the column.
+    sch : Schedule
+        The schedule.
+    name : str or None
+        The block that lays the weight out anew, of one that may be filled up: an index of that grows with a
+        tap, and depends else on the column.
     block : SBlock
         What sums.
     index : sequence of Var
@@ -68,6 +69,10 @@ def filled_axes(
     column : int
         The loop over the columns.
     """
+    sources = sch.get_producers(sch.get_sblock(name)) if name else []
+    if len(sources) != 1:
+        return ()
+    source, made = sch.get(sources[0]), sch.get(sch.get_sblock(str(name)))
     loops = {v.var: position for position, v in enumerate(block.iter_vars)}
     reads = [load for load in loads_of(made.body) if load.source.same_as(source.writes[0].source)]
     at = dict(zip((v.var for v in made.iter_vars), (loops.get(i) for i in index), strict=True))
@@ -81,7 +86,9 @@ def filled_axes(
         used = index_variables([where]) - {along.var}
         taps = [v for v in made.iter_vars if v.var in used]
         step = detect_linear_equation(where, [v.var for v in taps])
-        if low != 0 or len(taps) != 1 or not step or not isinstance(step[0], IntImm) or int(step[0]) < 1:
+        if low != 0 or len(taps) != 1 or at[taps[0].var] is None:
+            continue
+        if not step or not isinstance(step[0], IntImm) or int(step[0]) < 1:
             continue
         firsts = _values(step[1], {along.var: np.arange(columns)})
         if firsts is not None:
@@ -143,7 +150,7 @@ def _data_ranges(copy: Any) -> list[tuple[int, int, int]]:
 
     Empty where it pads with something else than zeros, or by other conditions.
     """
-    value = copy.body.value
+    value = getattr(copy.body, "value", None)
     if str(getattr(getattr(value, "op", None), "name", "")) != "prim.if_then_else":
         return []
     condition, _, padding = value.args
