@@ -151,7 +151,7 @@ def _data_ranges(copy: Any) -> list[tuple[int, int, int]]:
     Empty where it pads with something else than zeros, or by other conditions.
     """
     value = getattr(copy.body, "value", None)
-    if str(getattr(getattr(value, "op", None), "name", "")) != "prim.if_then_else":
+    if value is None or str(getattr(getattr(value, "op", None), "name", "")) != "prim.if_then_else":
         return []
     condition, _, padding = value.args
     if getattr(padding, "value", None) != 0:
