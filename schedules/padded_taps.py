@@ -7,8 +7,11 @@ tile of outputs loops over those taps only under which some output of it meets d
         ...
 
 where ``first`` and ``last`` are the elements under the first tap of a tile's first and last output, and data
-lie at ``low <= element < high``. TVM's primitives know only loops of constant length, so a schedule marks the
-loops over taps, which are cut short when blocks have become plain loops (`loop_partition`).
+lie at ``low <= element < high``. Of a weight that is filled up with zeros, as a transposed convolution's may
+be, a tile of columns loops over those taps only that some column of it has.
+
+TVM's primitives know only loops of constant length, so a schedule marks the loops over taps, which are cut
+short when blocks have become plain loops (`loop_partition`).
 """
 
 from __future__ import annotations

@@ -115,6 +115,7 @@ class _Choice:
         return max(even or blocks)
 
     def _is_worth_copying(self, mr: int) -> bool:
+        """Tell whether values come from afar, and many tiles of queries read them."""
         size = self.nest.n * self.nest.columns * self._item
         return size * _SHARE_OF_L2 >= self.machine.l2_bytes and self.nest.m >= _MANY_TILES * mr
 

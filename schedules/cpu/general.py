@@ -158,7 +158,7 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
         if copy is not None:
             stream_output(sch, copy, tiles, lanes, dtype)
     elif len(loops) == 1:
-        outer, inner = [inner], None
+        outer = [inner]
     at = _spread(sch, outer, prod(extents) * (_CALL if uses_calls(sch, name) else 1), parallel)
     for producer in sch.get_producers(block):
         if _is_line(sch, str(sch.get(producer).name_hint)) and _attempt(sch.compute_at, producer, at):
