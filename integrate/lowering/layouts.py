@@ -18,14 +18,11 @@ from typing import Any
 import tvm
 from tvm.relax import Call, op
 
+from .convolutions import CONVOLUTIONS, channels_first, channels_first_of_last, channels_last
 from .reshapes import RESHAPES, move_past_reshape
-from .rewriting import TUPLE_ITEM, Rewriter, Rule, extents, rewritten, with_attrs
+from .rewriting import TUPLE_ITEM, Rewriter, Rule, extents, op_name, rewritten, with_attrs
 from .slices import SLICE, earlier_slice
 from .transpositions import PERMUTE, Axes, compose, inverse, permutation, transposed
-
-# Channels last: the innermost loop of a convolution runs over channels that lie side by side in memory.
-_TO_LAST = {"NCHW": (0, 2, 3, 1), "OIHW": (2, 3, 1, 0)}
-_NCHW_OF_NHWC = (0, 3, 1, 2)
 
 
 @tvm.transform.module_pass(opt_level=0, name="ChannelsLast")
@@ -46,41 +43,22 @@ class SettleLayouts:
         return rewritten({PERMUTE: _without_movement, "relax.reshape": _one_reshape}, mod)
 
 
-def _convolution(rewriter: Rewriter, call: Any) -> Any:
-    attrs = call.attrs
-    if (attrs.data_layout, attrs.kernel_layout) != ("NCHW", "OIHW") or attrs.out_layout not in ("", "NCHW"):
-        return None
-    data, weight = (
-        rewriter.make(op.permute_dims(arg, _TO_LAST[layout]))
-        for arg, layout in zip(call.args, ("NCHW", "OIHW"), strict=True)
-    )
-    result = op.nn.conv2d(
-        data,
-        weight,
-        strides=attrs.strides,
-        padding=attrs.padding,
-        dilation=attrs.dilation,
-        groups=attrs.groups,
-        data_layout="NHWC",
-        kernel_layout="HWIO",
-        out_dtype=attrs.out_dtype or None,
-    )
-    return op.permute_dims(rewriter.emit(result), _NCHW_OF_NHWC)
-
-
 def _pooling(rewriter: Rewriter, call: Any) -> Any:
     """Pool channels-last what is channels-last."""
-    found = transposed(rewriter, call.args[0])
-    if found is None or found[1] != _NCHW_OF_NHWC or call.attrs.layout != "NCHW":
+    found, rank = transposed(rewriter, call.args[0]), len(extents(call))
+    if found is None or call.attrs.layout != channels_first(rank):
         return None
-    result = with_attrs(call, [found[0]], layout="NHWC", out_layout="NHWC")
-    return op.permute_dims(rewriter.emit(result), _NCHW_OF_NHWC)
+    if found[1] != channels_first_of_last(rank):
+        return _pooling_3d(rewriter, call) if op_name(call) == "relax.nn.avg_pool3d" else None
+    layout = channels_last(rank)
+    result = with_attrs(call, [found[0]], layout=layout, out_layout=layout)
+    return op.permute_dims(rewriter.emit(result), found[1])
 
 
 def _pooling_3d(rewriter: Rewriter, call: Any) -> Any:
     """Pool what is transposed in its own order, as local response normalization needs."""
     found = transposed(rewriter, call.args[0])
-    if found is None or found[1][:2] != (0, 1) or call.attrs.layout != "NCDHW":
+    if found is None or found[1][:2] != (0, 1):
         return None
     data, axes = found
     order = [a - 2 for a in inverse(axes)[2:]]
@@ -189,7 +167,7 @@ def _reshape(rewriter: Rewriter, call: Any) -> Any:
     data, axes = found
     order, shape, after = move_past_reshape(extents(data), axes, extents(call))
     if list(order) != sorted(order):
-        if after != _NCHW_OF_NHWC:
+        if tuple(after) != channels_first_of_last(4):
             return None  # it is moved once now, as it was, not a part of it now and a part later
         data = rewriter.emit(op.permute_dims(data, order))
     result = rewriter.emit(op.reshape(data, shape))
@@ -238,7 +216,7 @@ _ELEMENTWISE = (
     "less_equal greater greater_equal logical_and logical_or logical_xor where"
 ).split()
 _REDUCTIONS = "mean sum max min prod variance std".split()
-_POOLINGS = "max_pool2d avg_pool2d adaptive_avg_pool2d".split()
+_POOLINGS = [f"{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_avg") for n in (1, 2, 3)]
 
 
 def _rules() -> dict[str, Rule]:
@@ -251,8 +229,9 @@ def _rules() -> dict[str, Rule]:
     }
     rules = {f"relax.{name}": rule for rule, names in groups.items() for name in names}
     rules |= dict.fromkeys(RESHAPES, _reshape) | {SLICE: earlier_slice}
-    rules |= {PERMUTE: compose, TUPLE_ITEM: _part, "relax.nn.conv2d": _convolution, "relax.nn.pad": _pad}
-    return rules | {"relax.concat": _concat, "relax.nn.avg_pool3d": _pooling_3d, "relax.matmul": _matmul}
+    rules |= {PERMUTE: compose, TUPLE_ITEM: _part, "relax.nn.pad": _pad}
+    rules |= CONVOLUTIONS
+    return rules | {"relax.concat": _concat, "relax.matmul": _matmul}
 
 
 _RULES = _rules()

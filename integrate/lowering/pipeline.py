@@ -10,6 +10,7 @@ from tvm.relax import transform
 from .attention import FuseAttention
 from .clips import RaiseClips
 from .constants import FoldConstants
+from .convolutions import LEGALIZATIONS
 from .dropout import RemoveDropout
 from .dump import NO_DUMP, Dump
 from .layouts import ChannelsLast, SettleLayouts
@@ -86,7 +87,7 @@ PHASES = (
     Sequential(
         [
             SumInFloat32(),
-            transform.LegalizeOps(),
+            transform.LegalizeOps(LEGALIZATIONS),
             transform.AnnotateTIROpPattern(),
             transform.FuseOps(),
             transform.FuseTIR(),

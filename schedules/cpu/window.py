@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import ceil, prod
+from math import ceil, floor, prod
 from typing import Any
 
 import tvm
@@ -72,6 +72,8 @@ class Window:
         The reduction's block.
     pad : str or None
         The block that pads its input.
+    fills : tuple of str
+        Blocks that fill up weights with zeros.
     prologue, epilogue : tuple of str
         Element-wise blocks before it (without the padding) and after it, in order.
     extents : tuple of int
@@ -86,6 +88,7 @@ class Window:
 
     block: str
     pad: str | None
+    fills: tuple[str, ...]
     prologue: tuple[str, ...]
     epilogue: tuple[str, ...]
     extents: tuple[int, ...]
@@ -114,16 +117,20 @@ def find_window(func: Any) -> Window | None:
         return None
     at = names.index(sums)
     pads = [name for name in names[:at] if has_condition(sch, name)]
-    if len(pads) > 1 or not all(same_shape(sch, sums, name) for name in names[at + 1 :]):
+    if not all(same_shape(sch, sums, name) for name in names[at + 1 :]):
         return None
+    # A weight may be filled up too; of the two the image is the larger.
+    by_size = sorted(pads, key=lambda name: prod(static_extents(sch, name) or ()))
+    fills, pad = (by_size[:-1], by_size[-1]) if by_size else ([], None)
     return Window(
         block=sums,
-        pad=pads[0] if pads else None,
+        pad=pad,
+        fills=tuple(fills),
         prologue=tuple(name for name in names[:at] if name not in pads),
         epilogue=tuple(names[at + 1 :]),
         extents=extents[: len(kept)],
         taps=extents[len(kept) :],
-        padded=(static_extents(sch, pads[0]) or ())[-3:-1] if pads else (),
+        padded=(static_extents(sch, pad) or ())[-3:-1] if pad else (),
         dtype=str(block.writes[0].source.dtype),
     )
 
@@ -136,7 +143,9 @@ def _slides_by_channel(block: Any, kept: list[Any]) -> bool:
     places = {v.var for v in kept[:-1]}
     loads = [load for load in loads_of(block.body) if not load.source.same_as(block.writes[0].source)]
     for load in loads:
-        last, others = index_variables(load.indices[-1:]) - single, index_variables(load.indices[:-1])
+        # Axes of extent 1 behind the channel move nothing.
+        indices = [i for i, d in zip(load.indices, load.source.shape, strict=True) if int(d) != 1]
+        last, others = index_variables(indices[-1:]) - single, index_variables(indices[:-1])
         if last != {channel} or channel in others:
             return False
     return any(
@@ -186,6 +195,8 @@ def schedule_window(
         pad = sch.get_sblock(nest.pad)
         sch.compute_at(pad, groups)
         vectorize_last(sch, pad, lanes)
+    for name in nest.fills:
+        vectorize_last(sch, sch.get_sblock(name), lanes)
     for loop in (pixel, vector, *(taps if prod(nest.taps) <= UNROLLED_TAPS else ())):
         sch.unroll(loop)
     sch.vectorize(lane)
@@ -260,7 +271,9 @@ def _blocks(nest: Window, machine: Facts, lanes: int) -> tuple[int, int]:
     """
     *images, lines, pixels, channels = nest.extents
     height, width = nest.padded or (0, 0)
-    stride = max(1, (height - nest.taps[0]) // max(1, lines - 1))
+    stride = (height - nest.taps[0]) / max(1, lines - 1)
+    # Input lines an output line: transposed convolutions have a part of one.
+    stride = floor(stride) if stride >= 1 else stride
     vector_bytes = int(tvm.DataType(nest.dtype).bits) // 8 * lanes
     most, line_steps = machine.l2_bytes // 4 // vector_bytes, max(1, _LINE_BYTES // vector_bytes)
     steps = channels // lanes
@@ -268,7 +281,7 @@ def _blocks(nest: Window, machine: Facts, lanes: int) -> tuple[int, int]:
 
     def padded(block: int) -> int:
         """Count the vectors that a block of lines pads for one step of channels."""
-        return max(0, height - (lines - block) * stride) * width
+        return max(0, ceil(height - (lines - block) * stride)) * width
 
     def cycles(choice: tuple[int, int]) -> tuple[bool, float, int, int]:
         block, group = choice

@@ -58,6 +58,21 @@ IMAGES = [
     {"n": 1, "h": 5, "w": 6, "ci": 2, "co": 2, "kh": 2, "kw": 3, "padding": 2},
     {"n": 1, "h": 5, "w": 6, "ci": 2, "co": 2, "kh": 5, "kw": 7, "stride": 3, "padding": 4},
     {"n": 1, "h": 6, "w": 5, "ci": 2, "co": 2, "kh": 1, "kw": 1, "stride": 2, "padding": 3},
+    {"n": 2, "h": 3, "w": 2, "ci": 4, "co": 6, "kh": 3, "kw": 2, "stride": 2, "groups": 2, "bias": 1},
+    {"n": 1, "h": 3, "w": 4, "ci": 3, "co": 3, "kh": 3, "kw": 4, "stride": 2, "padding": 1, "groups": 3},
+    {"n": 1, "h": 3, "w": 4, "ci": 3, "co": 3, "kh": 2, "kw": 2, "stride": 3, "output_padding": 2},
+    {
+        "n": 1,
+        "h": 3,
+        "w": 2,
+        "ci": 2,
+        "co": 4,
+        "kh": 3,
+        "kw": 3,
+        "stride": 2,
+        "output_padding": 1,
+        "groups": 2,
+    },
 ]
 
 
@@ -66,12 +81,14 @@ def test_conv2d_transpose(shape, run):
     workload = ts.workload("conv2d_transpose", **shape)
     data, weight, *bias = inputs = whole(workload)
     stride, padding = shape.get("stride", 1), shape.get("padding", 0)
-    p, q = ((shape[s] - 1) * stride - 2 * padding + shape[k] for s, k in (("h", "kh"), ("w", "kw")))
+    groups, more = shape.get("groups", 1), shape.get("output_padding", 0) - 2 * padding
+    p, q = ((shape[s] - 1) * stride + more + shape[k] for s, k in (("h", "kh"), ("w", "kw")))
     want = np.zeros((shape["n"], p, q, shape["co"]))
     for n, u, v, i, j in product(*map(range, (*data.shape[:3], *weight.shape[:2]))):
         row, column = u * stride + i - padding, v * stride + j - padding
         if 0 <= row < p and 0 <= column < q:
-            want[n, row, column] += data[n, u, v] @ weight[i, j]
+            parts = zip(np.split(data[n, u, v], groups), np.split(weight[i, j], groups), strict=True)
+            want[n, row, column] += np.concatenate([pixel @ taps for pixel, taps in parts])
     want = ended(want, bias, shape)
     assert workload.output.shape == want.shape
     np.testing.assert_array_equal(workload.reference(*inputs), want)
@@ -80,7 +97,7 @@ def test_conv2d_transpose(shape, run):
     sch.fuse(*sch.get_loops(sch.get_sblock("conv2d_transpose"))[:4])
     fused = dataclasses.replace(workload, func=sch.mod["main"])
     np.testing.assert_array_equal(run(fused, inputs), want)
-    products = data.size * weight[:, :, 0].size
+    products = data.size * weight[:, :, 0].size  # groups are in both: a pixel meets those of its own
     assert workload.flops == 2 * products + want.size * (len(bias) + shape.get("relu", 0))
 
 
@@ -116,7 +133,8 @@ def test_a_transposed_convolution_multiplies_no_inserted_zeros(kernel, stride, p
         (
             "conv2d_transpose",
             {"h": 5, "w": 2, "kh": 2, "kw": 2, "stride": 2, "padding": 2},
-            r"2 \* padding must be less than \(w - 1\) \* stride \+ kw: padding=2, w=2, stride=2, kw=2",
+            r"2 \* padding must be less than \(w - 1\) \* stride \+ kw \+ output_padding: "
+            "padding=2, w=2, stride=2, kw=2, output_padding=0",
         ),
     ],
 )

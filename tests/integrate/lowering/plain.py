@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tunesmith as ts
 import tvm
+from tunesmith.integrate.lowering.convolutions import LEGALIZATIONS
 from tunesmith.integrate.lowering.functions import dataflow_bindings
 from tvm import relax
 
@@ -46,7 +47,7 @@ def outputs(mod: Any, seed: int = 1) -> list[np.ndarray]:
     """Run a module with plain loop nests on random inputs."""
     rng, main = np.random.default_rng(seed), mod["main"]
     shapes = [tuple(int(d) for d in p.ty.shape) for p in main.params]
-    code = tvm.compile(relax.transform.LegalizeOps()(mod), target=ts.host_target())
+    code = tvm.compile(relax.transform.LegalizeOps(LEGALIZATIONS)(mod), target=ts.host_target())
     arguments = [tvm.runtime.tensor(rng.standard_normal(s).astype(np.float32)) for s in shapes]
     result = relax.VirtualMachine(code, tvm.cpu())["main"](*arguments)
     return [t.numpy() for t in ([result] if isinstance(result, tvm.runtime.Tensor) else result)]

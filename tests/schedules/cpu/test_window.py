@@ -14,6 +14,8 @@ WORKLOADS = {
     "depthwise_dilated": ts.workload("conv2d", **DEPTHWISE, dilation=2),
     "depthwise_unpadded": ts.workload("conv2d", **{**DEPTHWISE, "padding": 0}),
     "depthwise_half": ts.workload("conv2d", dtype="float16", **DEPTHWISE, relu=1),
+    "transposed": ts.workload("conv2d_transpose", **DEPTHWISE, stride=2, output_padding=1, bias=1),
+    "transposed_by_4": ts.workload("conv2d_transpose", **{**DEPTHWISE, "kh": 8, "kw": 8}, stride=4),
     "max_pool": ts.workload("max_pool2d", **IMAGE, c=48, kernel=3, stride=2, padding=1),
     "avg_pool": ts.workload("avg_pool2d", **IMAGE, c=16, kernel=3, stride=1, padding=1),
     "large_window": ts.workload("max_pool2d", n=1, h=17, w=17, c=16, kernel=13, stride=1, padding=6),
@@ -49,6 +51,12 @@ def test_what_is_found():
     assert nest.epilogue == ("bias_add", "relu")
     assert (nest.extents, nest.taps, nest.dtype) == ((2, 12, 14, 32), (3, 3, 1), "float32")
     assert nest.padded == (14, 16)
+
+
+def test_a_weight_that_is_filled_up_is_not_the_image():
+    nest = find_window(WORKLOADS["transposed"].func)
+    assert (nest.pad, nest.fills, nest.prologue) == ("pad", ("weight_pad",), ())
+    assert (nest.extents, nest.taps, nest.padded) == ((2, 24, 28, 32), (2, 2), (14, 16))
 
 
 def test_channels_go_inside_where_nothing_is_padded(target, assert_right):
