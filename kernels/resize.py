@@ -19,13 +19,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import te
 
 from .arithmetic import DTYPES, exact, rounded, sum_dtype
 from .layouts import LAYOUTS, channels_first, image_shape, in_both_formats, in_layout
 from .libraries import Call, Libraries
 from .operator import Dim, Example, Operator
+from .resampling import Places, Resampling
 
 # What a value between int8 ones is rounded to is a model's business.
 _DTYPES = tuple(dtype for dtype in DTYPES if dtype != "int8")
@@ -34,47 +34,10 @@ _DTYPES = tuple(dtype for dtype in DTYPES if dtype != "int8")
 def define(n: int, h: int, w: int, c: int, scale: int, mode: str, layout: str, dtype: str) -> list[Any]:
     """Return the TE tensors x and y."""
     x = te.placeholder(image_shape(layout, n, h, w, c), dtype, name="x")
-    rows, wide, channels_last = layout.index("H"), sum_dtype(dtype), layout.endswith("C")
-
-    def nearest(*position: Any) -> Any:
-        return x[_moved(position, rows, position[rows] // scale, position[rows + 1] // scale)]
-
-    def line(*position: Any) -> Any:
-        top, down = _between(position[rows], scale, wide)
-        first, last = (te.max(te.min(row, h - 1), 0) for row in (top, top + 1))
-        return pixel(position, first) * (1 - down) + pixel(position, last) * down
-
-    def pixel(position: tuple[Any, ...], row: Any) -> Any:
-        column = position[rows + 1] - 1
-        if channels_last:
-            return x[_moved(position, rows, row, te.max(te.min(column, w - 1), 0))].astype(wide)
-        # Along the last axis an index that stops would be read one by one; a loop is cut by conditions.
-        before, at, behind = (x[_moved(position, rows, row, j)] for j in (0, column, w - 1))
-        return te.if_then_else(column < 0, before, te.if_then_else(column < w, at, behind)).astype(wide)
-
-    def between(*position: Any) -> Any:
-        row, (left, across) = position[rows], _between(position[rows + 1], scale, wide)
-        first, last = (lines[_moved(position, rows, row, column)] for column in (left + 1, left + 2))
-        return (first * (1 - across) + last * across).astype(dtype)
-
-    shape = image_shape(layout, n, h * scale, w * scale, c)
-    if mode == "nearest":
-        return [x, te.compute(shape, nearest, name="resize2d")]
-    # Their ends are there twice, so that whatever lies between two columns is found in the same way.
-    lines = te.compute(image_shape(layout, n, h * scale, w + 2, c), line, name="lines")
-    return [x, te.compute(shape, between, name="resize2d")]
-
-
-def _moved(position: tuple[Any, ...], rows: int, row: Any, column: Any) -> tuple[Any, ...]:
-    """Return a position in another row and column."""
-    return *position[:rows], row, column, *position[rows + 2 :]
-
-
-def _between(place: Any, scale: int, wide: str) -> tuple[Any, Any]:
-    """Return the row, or column, before a place in y, and how far it is from there to the next."""
-    halves = 2 * place + 1 - scale  # in units of 1 / (2 scale)
-    part = (halves % (2 * scale)).astype(wide) / tvm.tirx.const(2 * scale, wide)
-    return halves // (2 * scale), part
+    form = "asymmetric" if mode == "nearest" else "half_pixel"
+    rows, columns = (Places.of(form, size, size * scale) for size in (h, w))
+    resized = Resampling(rows, columns, layout, sum_dtype(dtype))
+    return [x, resized.nearest(x, "floor") if mode == "nearest" else resized.bilinear(x)]
 
 
 def _weights(size: int, scale: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -20,6 +20,7 @@ from tvm.relax import Call, op
 
 from .convolutions import CONVOLUTIONS, channels_first, channels_first_of_last, channels_last
 from .reshapes import RESHAPES, move_past_reshape
+from .resizing import RESIZING
 from .rewriting import TUPLE_ITEM, Rewriter, Rule, extents, op_name, rewritten, with_attrs
 from .slices import SLICE, earlier_slice
 from .transpositions import PERMUTE, Axes, compose, inverse, permutation, transposed
@@ -230,7 +231,7 @@ def _rules() -> dict[str, Rule]:
     rules = {f"relax.{name}": rule for rule, names in groups.items() for name in names}
     rules |= dict.fromkeys(RESHAPES, _reshape) | {SLICE: earlier_slice}
     rules |= {PERMUTE: compose, TUPLE_ITEM: _part, "relax.nn.pad": _pad}
-    rules |= CONVOLUTIONS
+    rules |= CONVOLUTIONS | RESIZING
     return rules | {"relax.concat": _concat, "relax.matmul": _matmul}
 
 

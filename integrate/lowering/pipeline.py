@@ -7,10 +7,10 @@ from typing import Any
 from tvm.ir.transform import Sequential
 from tvm.relax import transform
 
+from . import convolutions, resizing
 from .attention import FuseAttention
 from .clips import RaiseClips
 from .constants import FoldConstants
-from .convolutions import LEGALIZATIONS
 from .dropout import RemoveDropout
 from .dump import NO_DUMP, Dump
 from .layouts import ChannelsLast, SettleLayouts
@@ -87,7 +87,7 @@ PHASES = (
     Sequential(
         [
             SumInFloat32(),
-            transform.LegalizeOps(LEGALIZATIONS),
+            transform.LegalizeOps(convolutions.LEGALIZATIONS | resizing.LEGALIZATIONS),
             transform.AnnotateTIROpPattern(),
             transform.FuseOps(),
             transform.FuseTIR(),
