@@ -19,11 +19,13 @@ def pack_weights(mod: Any) -> Any:
 
     A schedule marks the block that packs a weight before its other loops with
     ``meta_schedule.layout_rewrite_preproc``; it becomes a function of its own, is run on the constant, and
-    its result takes the constant's place.
+    its result takes the constant's place; calls of one function on one constant, such as the steps of a
+    recurrent layer, share it.
     """
     others = {name: func for name, func in prim_funcs(mod) if not _packs(func)}
     split = transform.SplitLayoutRewritePreproc()(_with(mod, dict.fromkeys(others, _harmless())))
-    return tvm.transform.Sequential([transform.DeadCodeElimination(), FoldConstants()])(_with(split, others))
+    shared = [transform.EliminateCommonSubexpr(), transform.DeadCodeElimination()]
+    return tvm.transform.Sequential([*shared, FoldConstants()])(_with(split, others))
 
 
 def _packs(func: Any) -> bool:

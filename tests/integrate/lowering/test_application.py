@@ -10,13 +10,17 @@ import tunesmith as ts
 from onnx import numpy_helper
 from tunesmith.integrate.lowering import application
 from tunesmith.integrate.lowering.application import MissingRecordsError, apply_records
+from tunesmith.integrate.lowering.constants import is_constant
 from tunesmith.integrate.lowering.functions import prim_func_calls, prim_funcs
 from tunesmith.integrate.lowering.packing import pack_weights
+from tunesmith.integrate.lowering.pipeline import prepare
 from tunesmith.schedules.rule import ScheduleRule
 from tunesmith.schedules.space import KnobSpace
 from tunesmith.tuning.records.record import Status
+from tvm.relax import op
 
 from ..conftest import record_of, stack
+from .plain import module, normal
 
 
 def _failing(name: str) -> ScheduleRule:
@@ -136,6 +140,23 @@ def test_weights_are_packed_once_at_compile_time(net: Any) -> None:
     assert "layout_rewrite_preproc" not in packed.script()
     before = [name for name, _ in prim_func_calls(scheduled)]
     assert [name.removesuffix("_prepacked") for name, _ in prim_func_calls(packed)] == before
+
+
+def test_a_weight_that_is_read_again_and_again_is_packed_once() -> None:
+    """As by the steps of a recurrent layer, each of which is a call of the same function."""
+
+    def steps(x: Any) -> Any:
+        weight = normal(64, 64)
+        for _ in range(3):
+            x = op.tanh(op.matmul(x, weight))
+        return x
+
+    target = ts.host_target()
+    scheduled, _ = apply_records(prepare(module(steps, (64, 64)), target), target)
+    found = [arg for _, args in prim_func_calls(pack_weights(scheduled)) for arg in args]
+    packed = [arg for arg in found if is_constant(arg) and len(arg.ty.shape) > 2]
+    assert len(packed) == 3
+    assert len(set(packed)) == 1
 
 
 def test_packing_inside_other_loops_stays_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
