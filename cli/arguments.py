@@ -54,12 +54,14 @@ def several_workloads(
     return [found.workload(example.shape, dtype or found.dtypes[0]) for example in found.examples[:most]]
 
 
-def model_at(path: str, input_shapes: str | None) -> Model:
+def model_at(path: str, input_shapes: str | None, input_values: str | None) -> Model:
     """Load the model in a file."""
-    from ..integrate.importing.shapes import parse_input_shapes
+    from ..integrate.importing.shapes import parse_input_shapes, parse_input_values
     from ..integrate.model import load_model
 
-    return load_model(path, parse_input_shapes(input_shapes) if input_shapes else None)
+    shapes = parse_input_shapes(input_shapes) if input_shapes else None
+    values = parse_input_values(input_values) if input_values else None
+    return load_model(path, shapes, input_values=values)
 
 
 def runnable_target(text: str) -> Any:

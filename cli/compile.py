@@ -12,7 +12,7 @@ from .options import (
     common_options,
     dtype_option,
     existing_database_option,
-    input_shapes_option,
+    model_input_options,
     shape_option,
     target_option,
 )
@@ -49,7 +49,7 @@ _COLUMNS = [
 )
 @shape_option
 @dtype_option
-@input_shapes_option
+@model_input_options
 @target_option
 @common_options
 def compile_command(
@@ -61,6 +61,7 @@ def compile_command(
     shape: str,
     dtype: str | None,
     input_shapes: str | None,
+    input_values: str | None,
     target: str,
     as_json: bool,
 ) -> int:
@@ -80,10 +81,10 @@ def compile_command(
     try:
         if is_model(subject):
             require_only("a model", shape=shape, dtype=dtype)
-            model = model_at(subject, input_shapes)
+            model = model_at(subject, input_shapes, input_values)
             package = compile_model(model, compile_for, database, strict, output, dump)
         else:
-            require_only("an operator", input_shapes=input_shapes, dump=dump)
+            require_only("an operator", input_shapes=input_shapes, input_values=input_values, dump=dump)
             workload = one_workload(subject, shape, dtype)
             package = compile_operator(workload, compile_for, database, strict, output)
     except MissingRecordsError as error:

@@ -90,6 +90,21 @@ def common_options(command: F) -> F:
     return json(debug(command))
 
 
+def model_input_options(command: F) -> F:
+    """Add what binds a model's inputs: --input-shapes and --input-values."""
+    shapes = click.option(
+        "--input-shapes",
+        metavar="NAME:[1,3,224,224]",
+        help='Shapes of a model\'s inputs that have symbolic dimensions: "a:[1,3] b:[1,2]".',
+    )
+    values = click.option(
+        "--input-values",
+        metavar="NAME:VALUE",
+        help='Values of a model\'s inputs that are settings, such as sizes: "rate:16000 sizes:[3,-1]".',
+    )
+    return shapes(values(command))
+
+
 def rpc_options(command: F) -> F:
     """Add what names servers of TVM's RPC: --rpc-tracker and --rpc-key."""
     tracker = click.option(
@@ -126,12 +141,6 @@ target_option = click.option(
     show_default=True,
     metavar="TARGET",
     help="What to compile for: host (this machine), a tag, a kind, JSON text, or a file with it.",
-)
-
-input_shapes_option = click.option(
-    "--input-shapes",
-    metavar="NAME:[1,3,224,224]",
-    help='Shapes of a model\'s inputs that have symbolic dimensions: "a:[1,3] b:[1,2]".',
 )
 
 schedules_option = click.option(

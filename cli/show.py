@@ -14,7 +14,7 @@ from .options import (
     TvmCommand,
     common_options,
     dtype_option,
-    input_shapes_option,
+    model_input_options,
     shape_option,
     target_option,
 )
@@ -22,6 +22,7 @@ from .output import plain, print_notice, print_rows
 from .steps import print_steps
 
 if TYPE_CHECKING:
+    from ..integrate.model import Model
     from ..kernels.operator import Workload
 
 UNSCHEDULED = "unscheduled"
@@ -41,7 +42,7 @@ FORMS = ("tir", "trace", "llvm", "asm", "c")
 @click.argument("subject", metavar="OP|MODEL")
 @shape_option
 @dtype_option
-@input_shapes_option
+@model_input_options
 @click.option(
     "--schedule",
     metavar="NAME",
@@ -68,6 +69,7 @@ def show(
     shape: str,
     dtype: str | None,
     input_shapes: str | None,
+    input_values: str | None,
     schedule: str | None,
     knobs: Sequence[str],
     form: str | None,
@@ -86,9 +88,9 @@ def show(
     if is_model(subject):
         require_only("a model", shape=shape, dtype=dtype, schedule=schedule, knob=knobs)
         require_only("a model", steps=steps, **{"as": form})
-        _show_model(subject, input_shapes, as_target(target), as_json)
+        _show_model(model_at(subject, input_shapes, input_values), as_target(target), as_json)
         return
-    require_only("an operator", input_shapes=input_shapes)
+    require_only("an operator", input_shapes=input_shapes, input_values=input_values)
     if steps and form is not None:
         raise InputError(f"--steps prints loop nests: leave --as {form} out")
     compile_for = runnable_target(target) if steps else as_target(target)
@@ -121,10 +123,10 @@ def show(
         click.echo(text)
 
 
-def _show_model(path: str, input_shapes: str | None, target: Any, as_json: bool) -> None:
+def _show_model(model: Model, target: Any, as_json: bool) -> None:
     from ..integrate.summary import summarize
 
-    summary = summarize(model_at(path, input_shapes), target)
+    summary = summarize(model, target)
     if as_json:
         print_rows([asdict(summary)], [], as_json=True)
     else:

@@ -16,7 +16,7 @@ from .options import (
     common_options,
     database_option,
     dtype_option,
-    input_shapes_option,
+    model_input_options,
     rpc_options,
     shapes_option,
     target_option,
@@ -65,7 +65,7 @@ class TuneCommand(TvmCommand):
 @shapes_option
 @dtype_option
 @model_options
-@input_shapes_option
+@model_input_options
 @database_option
 @search_options
 @budget_options
@@ -86,6 +86,7 @@ def tune(
     min_flops: float | None,
     confirm: bool,
     input_shapes: str | None,
+    input_values: str | None,
     database_path: str,
     target: str,
     as_json: bool,
@@ -108,18 +109,19 @@ def tune(
     # Of a remote machine only its servers know what it is.
     options["target"] = compile_for = runnable_target(target) if remote is None else target
     _let_through(verbose)
+    inputs = {"input_shapes": input_shapes, "input_values": input_values}
     only = {"tasks": tasks, "functions": functions, "min_flops": min_flops}
     only = {name: value for name, value in only.items() if value is not None}
     if is_model(subject):
         require_only("a model", shape=shapes, dtype=dtype)
     else:
-        require_only("an operator", **only, no_confirm=not confirm, input_shapes=input_shapes)
+        require_only("an operator", **only, no_confirm=not confirm, **inputs)
     if tasks == _LIST:
-        list_tasks(subject, input_shapes, only, database_path, compile_for, as_json)
+        list_tasks(subject, inputs, only, database_path, compile_for, as_json)
         return 0
     options |= {"timing": _timing(options), "remote": remote}
     if dry_run and is_model(subject):
-        plan_functions(subject, input_shapes, only, database_path, options, as_json)
+        plan_functions(subject, inputs, only, database_path, options, as_json)
     elif dry_run:
         _plan(subject, shapes, dtype, database_path, options, as_json)
     if dry_run:
@@ -127,7 +129,7 @@ def tune(
     options |= {"transfer": transfer, "workers": workers, "progress": _progress(progress)}
     if is_model(subject):
         options["confirm"] = confirm
-        return tune_functions(subject, input_shapes, only, database_path, options, as_json)
+        return tune_functions(subject, inputs, only, database_path, options, as_json)
     results = _search(subject, shapes, dtype, database_path, options)
     print_results(results, as_json)
     if any(result.stopped_by == "interrupted" for result in results):

@@ -16,7 +16,7 @@ NOT_PLANNED = ("transfer", "workers", "progress", "confirm")
 
 def list_tasks(
     path: str,
-    input_shapes: str | None,
+    inputs: Mapping[str, str | None],
     only: Mapping[str, Any],
     database_path: str,
     target: Any,
@@ -27,7 +27,7 @@ def list_tasks(
     from ..integrate.tuning.listing import task_standings
     from ..integrate.tuning.selection import selected
 
-    found = extract_workloads(model_at(path, input_shapes), target)
+    found = extract_workloads(model_at(path, **inputs), target)
     chosen = {each.task for each in selected(found, **{**only, "tasks": "all"})}
     database = existing_database(database_path) if Path(database_path).exists() else None
     standings = task_standings(found, database, target)
@@ -36,7 +36,7 @@ def list_tasks(
 
 def plan_functions(
     path: str,
-    input_shapes: str | None,
+    inputs: Mapping[str, str | None],
     only: Mapping[str, Any],
     database_path: str,
     options: Mapping[str, Any],
@@ -45,13 +45,13 @@ def plan_functions(
     """Print what a tuning would do."""
     from ..integrate.tuning.tuner import plan_model
 
-    model = model_at(path, input_shapes)
+    model = model_at(path, **inputs)
     print_plan(plan_model(model, database=database_path, **only, **_given(options)), as_json)
 
 
 def tune_functions(
     path: str,
-    input_shapes: str | None,
+    inputs: Mapping[str, str | None],
     only: Mapping[str, Any],
     database_path: str,
     options: Mapping[str, Any],
@@ -64,7 +64,7 @@ def tune_functions(
     given = _given(options)
     with Database(database_path) as database:
         database.require_writable()
-        model = model_at(path, input_shapes)
+        model = model_at(path, **inputs)
         planned = {name: value for name, value in given.items() if name not in NOT_PLANNED}
         warn(plan_model(model, estimate=False, database=database, **only, **planned))
         found = tune_model(model, database=database, **only, **given)

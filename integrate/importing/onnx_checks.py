@@ -20,6 +20,8 @@ from .onnx_operators import DATA_DEPENDENT, shape_inputs, unsupported
 # TVM packs some of these, rounds others wrongly, and has no arrays of the rest.
 _UNSUPPORTED_TYPES = ("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2", "COMPLEX", "STRING")
 
+_GIVE_IT = "give it with input_values (--input-values NAME:VALUE)"
+
 TypeOf = Callable[[str], "tuple[str, tuple[int, ...]] | None"]
 """Returns dtype and shape of what a value became, or None if that is not known."""
 
@@ -53,7 +55,7 @@ def require_supported(graph: Any, types: dict[str, Any]) -> None:
         if any(static_type(types.get(output)) is None for output in node.output):
             raise DataDependentShapeError(
                 f"the shape of what {_described(node)} gives depends on the value of input {name!r}: "
-                "give it with input_values"
+                f"{_GIVE_IT}"
             )
 
 
@@ -119,7 +121,7 @@ def shape_input_hint(graph: Any) -> str:
     if not found:
         return ""
     named = ", ".join(f"{name!r} of {_described(node)}" for name, node in found.items())
-    return f"; it may want the value of input {named}: give it with input_values"
+    return f"; it may want the value of input {named}: {_GIVE_IT}"
 
 
 def _described(node: Any) -> str:

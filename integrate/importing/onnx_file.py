@@ -56,22 +56,39 @@ def _dims(value: Any) -> tuple[int | str, ...]:
         raise NotATensorError(f"input {value.name!r} is no tensor of numbers ({found}): models take tensors")
     if not tensor.HasField("shape"):
         raise InputError(f"input {value.name!r} has no shape in this ONNX model; export it with its rank")
-    return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim)
+    return tuple(d.dim_value if _is_known(d) else d.dim_param or "?" for d in tensor.shape.dim)
+
+
+def _is_known(dim: Any) -> bool:
+    """Tell whether an extent is a number; Paddle's exporter writes -1 where it is not."""
+    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
 def bind_values(graph: Any, values: Values) -> None:
-    """Make inputs constants.
+    """Make inputs constants of the type that they are declared with.
 
     Raises
     ------
     InputError
-        There is no such input.
+        There is no such input, or a value does not fit it.
     """
-    names = [value.name for value in graph.input]
+    inputs = {value.name: value for value in graph.input}
     for name, value in values.items():
-        if name not in names:
-            raise unknown_name("input", name, names)
-        graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+        if name not in inputs:
+            raise unknown_name("input", name, inputs)
+        graph.initializer.append(numpy_helper.from_array(_declared_as(inputs[name], np.asarray(value)), name))
+
+
+def _declared_as(declared: Any, value: np.ndarray) -> np.ndarray:
+    """Bring a value to its input's type, where nothing of it is lost, and compare the shapes."""
+    dims, dtype = _dims(declared), onnx.helper.tensor_dtype_to_np_dtype(declared.type.tensor_type.elem_type)
+    pairs = list(zip(dims, value.shape, strict=False))
+    fits = len(dims) == value.ndim and all(isinstance(d, str) or d == n for d, n in pairs)
+    converted = value.astype(dtype)
+    if not fits or not np.array_equal(converted, value):
+        shape = ",".join(map(str, dims))
+        raise InputError(f"input {declared.name!r} is {dtype}[{shape}] in this model, not {value.tolist()}")
+    return converted
 
 
 def version_of(opsets: Iterable[Any]) -> int:
@@ -97,9 +114,7 @@ def static_type(found: Any) -> tuple[int, tuple[int, ...]] | None:
     if found is None or not found.HasField("tensor_type") or not found.tensor_type.HasField("shape"):
         return None
     dims = found.tensor_type.shape.dim
-    if found.tensor_type.elem_type == onnx.TensorProto.STRING or not all(
-        d.HasField("dim_value") for d in dims
-    ):
+    if found.tensor_type.elem_type == onnx.TensorProto.STRING or not all(map(_is_known, dims)):
         return None
     return found.tensor_type.elem_type, tuple(d.dim_value for d in dims)
 

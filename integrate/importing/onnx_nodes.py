@@ -78,6 +78,12 @@ class Nodes:
         self.nodes.append(_constant(name, np.zeros(shape, helper.tensor_dtype_to_np_dtype(element))))
         return name
 
+    def number(self, value: int) -> str:
+        """Make a constant of 32 bits."""
+        name = self._name()
+        self.nodes.append(_constant(name, np.array(value, np.int32)))
+        return name
+
     def _name(self) -> str:
         self._count += 1
         return f"{self._prefix}{self._count}"

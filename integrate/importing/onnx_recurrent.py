@@ -1,6 +1,7 @@
 """Recurrent layers of ONNX, step by step: TVM's importer has none, and the number of steps is known.
 
-The products of all inputs with the weights are one matrix multiplication before the steps.
+The products of all inputs with the weights are one matrix multiplication before the steps. Where sequences
+have lengths of their own, a state stays as it is beyond the end of its sequence, and its output is zero.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ def unrolled(node: Any, types: dict[str, Any], version: int) -> list[Any] | None
 
 
 def _is_usual(node: Any, attributes: dict[str, Any]) -> bool:
-    """Tell whether a layer has the default activations and full sequences, no peepholes and no clipping."""
+    """Tell whether a layer has the default activations, no peepholes and no clipping."""
     directions = len(_DIRECTIONS[attributes.get("direction", b"forward")])
     usual = [a.encode() for a in _ACTIVATIONS[node.op_type]] * directions
     inputs = [*node.input, *[""] * 8]
-    odd = attributes.get("clip") or attributes.get("input_forget") or inputs[4] or inputs[7]
+    odd = attributes.get("clip") or attributes.get("input_forget") or inputs[7]
     return not odd and list(attributes.get("activations", usual)) == usual
 
 
@@ -92,12 +93,23 @@ class _Unrolling:
             products = self._add("Add", [products, bias[0]])
         state = self._initial(5, i)
         cell = self._initial(6, i) if self._kind == "LSTM" else ""
-        states = [""] * self._steps
+        states, zero = [""] * self._steps, self._add.zeros(self._element, [1])
         for t in reversed(range(self._steps)) if backwards else range(self._steps):
+            before, within = (state, cell), self._within(t)
             state, cell = self._step(self._add.item(products, t, _PER_STEP), state, cell, r, bias[1])
-            states[t] = self._add.expanded(state, [0, 1])
+            output = state
+            if within:
+                output = self._add("Where", [within, state, zero])
+                pairs = zip((state, cell), before, strict=True)
+                state, cell = (self._add("Where", [within, *pair]) if pair[0] else "" for pair in pairs)
+            states[t] = self._add.expanded(output, [0, 1])
         final = [self._add.expanded(name, [0]) if name else "" for name in (state, cell)]
         return self._add("Concat", states, axis=0), final[0], final[1]
+
+    def _within(self, t: int) -> str:
+        """Return which sequences a step is in, (batch, 1), where they have lengths."""
+        lengths = self._inputs[4]
+        return lengths and self._add.expanded(self._add("Greater", [lengths, self._add.number(t)]), [1])
 
     def _part(self, name: str, i: int) -> str:
         return self._add.item(name, i, 0)

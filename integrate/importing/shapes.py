@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,7 @@ Dims = Mapping[str, tuple[int | str, ...]]
 
 # What an unbound dimension is in the example that an error gives.
 _EXAMPLE_EXTENT = 1
+_ONE_VALUE = re.compile(r"([^\s:]\S*?)\s*:\s*(\[[^\]]*\]|[^\s,:\[\]]+)(?:\s*,\s*|\s+|$)")
 _ONE_SHAPE = re.compile(r"([^\s:]\S*?)\s*:\s*\[([^\]]*)\]\s*,?\s*")
 
 
@@ -80,6 +82,23 @@ def parse_input_shapes(text: str) -> dict[str, tuple[int, ...]]:
     if not found or "".join(m.group(0) for m in found) != text.strip():
         raise InputError(f'input shapes are written "name:[1,3,224,224] other:[1,2]": {text!r}')
     return {m.group(1): _extents(m.group(1), m.group(2)) for m in found}
+
+
+def parse_input_values(text: str) -> dict[str, Any]:
+    """Read ``"rate:16000 sizes:[3,-1]"``: numbers, true and false, or lists of them.
+
+    Raises
+    ------
+    InputError
+        The text has another form.
+    """
+    found = list(_ONE_VALUE.finditer(text.strip()))
+    try:
+        if found and "".join(m.group(0) for m in found) == text.strip():
+            return {m.group(1): json.loads(m.group(2)) for m in found}
+    except json.JSONDecodeError:
+        pass
+    raise InputError(f'input values are written "name:16000 other:[3,-1]": {text!r}')
 
 
 def _extents(name: str, text: str) -> tuple[int, ...]:

@@ -1,6 +1,8 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 import tunesmith as ts
 
@@ -80,6 +82,23 @@ def test_a_symbolic_dimension_is_named_and_bound(run, refused, write_model):
     assert run("compile", path, "-o", "x.tsm", "--input-shapes", "x:[3,4]").status == 0
     assert run("run", "x.tsm", "--json").rows[0]["shape"] == [3, 4]
     assert "input shapes are written" in refused("compile", path, "-o", "x.tsm", "--input-shapes", "x:3,4")
+
+
+def test_an_input_that_is_a_setting_gets_its_value(run, refused):
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 6] x, int64[2] to) => (float[n, m] y) { y = Reshape(x, to) }"""
+    onnx.save(onnx.parser.parse_model(text), "m.onnx")
+    words = ["compile", "m.onnx", "-o", "x.tsm"]
+    assert "'to': give it with input_values (--input-values NAME:VALUE)" in refused(*words)
+    assert run(*words, "--input-values", "to:[3,-1]").status == 0
+    assert run("run", "x.tsm", "--json").rows[0]["shape"] == [3, 4]
+    assert run("show", "m.onnx", "--input-values", "to:[12, 1]").status == 0
+    for wrong in ("to", "to:", "to:[3", "to:x", "to:[3,-1] x"):
+        assert "input values are written" in refused(*words, "--input-values", wrong)
+    assert "unknown input 'two'" in refused(*words, "--input-values", "two:[3,-1]")
+    assert "is int64[2] in this model, not 3" in refused(*words, "--input-values", "to:3")
+    words = ["compile", "matmul", "--shape", SHAPE, "-o", "x.tsm"]
+    assert "--input-values is not for an operator" in refused(*words, "--input-values", "to:3")
 
 
 def test_each_phase_of_lowering_can_be_dumped(run, onnx_file, refused):

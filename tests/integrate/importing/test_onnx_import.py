@@ -213,6 +213,47 @@ def test_recurrent_layers_become_their_steps(
     check(path, **inputs, b=values(d, 8 * gates))
 
 
+@pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
+def test_sequences_of_a_recurrent_layer_have_lengths(tmp_path: Path, operator: str) -> None:
+    """Each sequence alone, of its length, gives the same; ONNX's reference takes no lengths."""
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[operator]
+    shapes = {"w": (2, 4 * gates, 3), "r": (2, 4 * gates, 4), "b": (2, 8 * gates)}
+    weights = {name: values(*shape) for name, shape in shapes.items()}
+    states = "y, last, cell" if operator == "LSTM" else "y, last"
+
+    def run(x: np.ndarray, lengths: np.ndarray | None) -> list[np.ndarray]:
+        declared = ", ".join(f"float[{','.join(map(str, shape))}] {name}" for name, shape in shapes.items())
+        steps, batch, _ = x.shape
+        outputs = f"float[{steps}, 2, {batch}, 4] y" + "".join(
+            f", float[2, {batch}, 4] {name}" for name in states.split(", ")[1:]
+        )
+        given = {**weights, "x": x} | ({} if lengths is None else {"lengths": lengths})
+        kind, more = (", int32[2] lengths", ", lengths") if lengths is not None else ("", "")
+        text = f"""(float[{steps}, {batch}, 3] x, {declared}{kind}) => ({outputs})
+            {{ {states} = {operator}<hidden_size = 4, direction = "bidirectional">(x, w, r, b{more}) }}"""
+        return list(ts.compile_model(ts.load_model(whole(tmp_path / "m.onnx", text))).run(given).values())
+
+    x, lengths = values(4, 2, 3), np.array([2, 4], np.int32)
+    y, *last = run(x, lengths)
+    for i, n in enumerate(lengths):
+        alone, *ends = run(np.ascontiguousarray(x[:n, i : i + 1]), None)
+        np.testing.assert_allclose(y[:n, :, i : i + 1], alone, rtol=1e-5, atol=1e-6)
+        assert not y[n:, :, i].any()
+        for got, want in zip(last, ends, strict=True):
+            np.testing.assert_allclose(got[:, i : i + 1], want, rtol=1e-5, atol=1e-6)
+
+
+def test_unknown_extents_may_be_negative(tmp_path: Path) -> None:
+    """As Paddle's exporter writes them."""
+    path = model(tmp_path / "m.onnx", "y = Relu(x)")
+    proto = onnx.load(path)
+    for value in (proto.graph.input[0], proto.graph.output[0]):
+        value.type.tensor_type.shape.dim[0].dim_value = -1
+    onnx.save(proto, path)
+    rank = len(proto.graph.input[0].type.tensor_type.shape.dim)
+    assert ts.load_model(path, {"x": (3,) * rank}).outputs[0].shape == (3,) * rank
+
+
 def test_a_recurrent_layer_with_peepholes_is_unsupported(tmp_path: Path) -> None:
     text = """(float[2, 1, 1] x, float[1, 4, 1] w, float[1, 4, 1] r, float[1, 3] p) => (float[2, 1, 1, 1] y)
         { y = LSTM<hidden_size = 1>(x, w, r, , , , , p) }"""
@@ -276,6 +317,10 @@ def test_values_that_shapes_depend_on_are_bound(tmp_path: Path) -> None:
     assert [s.name for s in loaded.inputs] == ["x"] and loaded.outputs[0].shape == (3, 4)
     with pytest.raises(ts.InputError, match="unknown input 'too'"):
         ts.load_model(path, input_values={"too": np.array([3, -1])})
+    for value in ([3.5, 4], [3], 3):
+        with pytest.raises(ts.InputError, match=r"input 'to' is int64\[2\] in this model, not "):
+            ts.load_model(path, input_values={"to": value})
+    assert ts.load_model(path, input_values={"to": [3.0, -1]}).outputs[0].shape == (3, 4)
 
 
 @pytest.mark.parametrize(
