@@ -15,7 +15,7 @@ from .errors import (
     UnsupportedTypeError,
 )
 from .onnx_file import node_label, static_type
-from .onnx_operators import DATA_DEPENDENT, shape_inputs, unsupported
+from .onnx_operators import DATA_DEPENDENT, condition_inputs, shape_inputs, unsupported
 
 # TVM packs some of these, rounds others wrongly, and has no arrays of the rest.
 _UNSUPPORTED_TYPES = ("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2", "COMPLEX", "STRING")
@@ -46,6 +46,7 @@ def require_supported(graph: Any, types: dict[str, Any]) -> None:
         where = ", ".join(f"{name} (node {node!r})" for name, node in missing.items())
         raise UnsupportedOperatorError(
             f"unsupported ONNX operator{'s' * (len(missing) > 1)}: {where}; replace it before the export"
+            f"{_branch_hint(graph)}"
         )
     for node in graph.node:
         _require_right(node)
@@ -113,6 +114,13 @@ def require_types(graph: Any, types: dict[str, Any], type_of: TypeOf) -> None:
                     f"TVM imports {_described(node)} wrongly: output {name!r} becomes {found[0]} of shape "
                     f"{found[1]}, not {wanted[0]} of shape {wanted[1]}"
                 )
+
+
+def _branch_hint(graph: Any) -> str:
+    """Say which inputs would tell the branches that are not taken, with what is unsupported in them."""
+    found = condition_inputs(graph)
+    named = ", ".join(f"{_described(node)} on the value of input {name!r}" for name, node in found.items())
+    return f". Which branch is taken depends at {named}: {_GIVE_IT}" if found else ""
 
 
 def shape_input_hint(graph: Any) -> str:

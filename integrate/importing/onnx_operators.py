@@ -72,6 +72,21 @@ def shape_inputs(graph: Any) -> dict[str, Any]:
     return found
 
 
+def condition_inputs(graph: Any) -> dict[str, Any]:
+    """Return the inputs of a graph that decide which branch of an ``If`` is taken, each with the ``If``."""
+    given = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
+    sources = {name: node.input for node in graph.node for name in node.output}
+    found: dict[str, Any] = {}
+    for node in graph.node:
+        pending = [node.input[0]] if node.op_type == "If" else []
+        while pending:
+            name = pending.pop()
+            pending.extend(sources.pop(name, ()))
+            if name in given:
+                found.setdefault(name, node)
+    return found
+
+
 def is_importable(node: Any) -> bool:
     """Tell whether TVM's importer has a converter for a node's operator."""
     if node.domain == _MICROSOFT:

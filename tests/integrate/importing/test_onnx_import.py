@@ -254,6 +254,19 @@ def test_unknown_extents_may_be_negative(tmp_path: Path) -> None:
     assert ts.load_model(path, {"x": (3,) * rank}).outputs[0].shape == (3,) * rank
 
 
+def test_the_input_that_chooses_a_branch_is_named(tmp_path: Path) -> None:
+    """A value for it leaves one branch, which may have all that is unsupported, or nothing of it."""
+    text = """(float[2] x, int64 rate) => (float[2] y) {
+        high = Constant<value = int64 {16000}>() equal = Equal(rate, high)
+        y = If(equal) <then_branch = a () => (float[2] p) { p = Relu(x) },
+                       else_branch = b () => (float[2] q) { q = Loop(x) <body = c () => () {}> }> }"""
+    path = whole(tmp_path / "m.onnx", text)
+    message = r"Loop .*depends at If \(node 'y'\) on the value of input 'rate': give it with input_values"
+    with pytest.raises(ts.InputError, match=message):
+        ts.load_model(path)
+    assert [s.name for s in ts.load_model(path, input_values={"rate": 16000}).inputs] == ["x"]
+
+
 def test_a_recurrent_layer_with_peepholes_is_unsupported(tmp_path: Path) -> None:
     text = """(float[2, 1, 1] x, float[1, 4, 1] w, float[1, 4, 1] r, float[1, 3] p) => (float[2, 1, 1, 1] y)
         { y = LSTM<hidden_size = 1>(x, w, r, , , , , p) }"""
