@@ -60,8 +60,10 @@ class TransposedConvolution:
         missing = [t * s - k for t, s, k in zip(taps, self.strides, kernel, strict=True)]
         x = _filled(data, (0, *before, 0), (0, *after, 0), "pad")
         w = _filled(weight, (0,) * len(weight.shape), (*missing, 0, 0), "weight_pad")
-        alone = self.groups > 1 and int(data.shape[-1]) == self.groups and int(weight.shape[-1]) == 1
         axes = [te.reduce_axis((0, t), name=name) for name, t in zip("ijk", taps, strict=False)]
+        if all(s == 1 for s in self.strides):
+            return self._turned(x, w, axes, before)
+        alone = self.groups > 1 and int(data.shape[-1]) == self.groups and int(weight.shape[-1]) == 1
         return (self._by_channel if alone else self._by_phase)(x, w, axes, before)
 
     @property
@@ -78,6 +80,30 @@ class TransposedConvolution:
         """The last pixel that outputs ask for."""
         ends = zip(self.outputs, self.cropped, self.strides, strict=True)
         return [(p - 1 + r) // s for p, r, s in ends]
+
+    def _turned(self, x: Any, w: Any, axes: Sequence[Any], before: Sequence[int]) -> Any:
+        """Enlarge nothing: a convolution with its taps in the other order."""
+        ci, co = int(x.shape[-1]) // self.groups, int(w.shape[-1])
+        c, kernel = te.reduce_axis((0, ci), name="c"), [int(k) for k in w.shape[:-2]]
+
+        def first_channel(o: Any) -> Any:
+            return o // co * ci if self.groups > 1 else 0
+
+        def tap(*indices: Any) -> Any:
+            *taps, c, o = indices
+            places = [k - 1 - t for k, t in zip(kernel, taps, strict=True)]
+            return w(*places, first_channel(o) + c, o % co if self.groups > 1 else o)
+
+        turned = te.compute((*kernel, ci, self.groups * co), tap, name="weight_turned")
+        first = [f + b - (k - 1) for f, b, k in zip(self._first, before, kernel, strict=True)]
+
+        def at(n: Any, *indices: Any) -> Any:
+            *outputs, o = indices
+            met = [p + f + t for p, f, t in zip(outputs, first, axes, strict=True)]
+            pixel, tap = x(n, *met, first_channel(o) + c), turned(*axes, c, o)
+            return te.sum(pixel.astype(self.dtype) * tap.astype(self.dtype), axis=[*axes, c])
+
+        return te.compute((x.shape[0], *self.outputs, self.groups * co), at, name=self._name)
 
     def _by_phase(self, x: Any, w: Any, axes: Sequence[Any], before: Sequence[int]) -> Any:
         """Compute outputs that lie a stride apart as channels of one convolution: they meet the same taps."""

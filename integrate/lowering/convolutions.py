@@ -11,11 +11,11 @@ from typing import Any
 from tvm.relax import op
 
 from ...kernels.transposed_convolution import TransposedConvolution
-from .rewriting import Rewriter, Rule, extents, op_name, with_attrs
+from .rewriting import Rewriter, Rule, extents, with_attrs
 from .transpositions import Axes
 
 _AXES = {3: "W", 4: "HW", 5: "DHW"}
-_CONVOLUTIONS = {"conv1d": op.nn.conv1d, "conv2d": op.nn.conv2d, "conv3d": op.nn.conv3d}
+_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 
 
 def channels_first_of_last(rank: int) -> Axes:
@@ -38,27 +38,9 @@ def _convolution(rewriter: Rewriter, call: Any) -> Any:
 
 
 def _transposed_convolution(rewriter: Rewriter, call: Any) -> Any:
-    attrs, rank = call.attrs, len(extents(call))
-    enlarges = int(attrs.groups) > 1 or any(s != 1 for s in attrs.strides)
-    if not enlarges and attrs.kernel_layout == f"IO{_AXES[rank]}":
-        return _turned(rewriter, call)
-    dilates = any(d != 1 for d in attrs.dilation)
-    return None if dilates else _with_channels_last(rewriter, call, (*range(2, rank), 0, 1), "IO")
-
-
-def _turned(rewriter: Rewriter, call: Any) -> Any:
-    """Make a convolution of one that enlarges nothing: it has its taps in the other order."""
-    attrs, (data, weight) = call.attrs, call.args
-    reach = [int(d) * (k - 1) for d, k in zip(attrs.dilation, extents(weight)[2:], strict=True)]
-    padding = [r - int(p) for r, p in zip([*reach, *reach], attrs.padding, strict=True)]
-    if min(padding) < 0:
+    if any(d != 1 for d in call.attrs.dilation):
         return None
-    for axis in range(2, len(extents(weight))):
-        weight = rewriter.make(op.flip(weight, axis))
-    weight = rewriter.make(op.permute_dims(weight, (1, 0, *range(2, len(extents(weight))))))
-    convolution = _CONVOLUTIONS[op_name(call).split(".")[-1].split("_")[0]]
-    options = {"dilation": attrs.dilation, "out_dtype": attrs.out_dtype or None}
-    return rewriter.make(convolution(data, weight, padding=padding, **options))
+    return _with_channels_last(rewriter, call, (*range(2, len(extents(call))), 0, 1), "IO")
 
 
 def _with_channels_last(rewriter: Rewriter, call: Any, axes: Axes, kernel: str) -> Any:
