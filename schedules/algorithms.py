@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 from tvm import s_tir
@@ -27,9 +28,9 @@ from .analysis import root_block
 
 _NOTE = "tunesmith.algorithm."
 _NOTED = re.compile(re.escape(_NOTE) + r"(\w+)")
-_NUMBER = re.compile(r"[1-9]\d{0,5}", re.ASCII)
+_NAMED = re.compile(r"([a-z_]+)_([1-9]\d{0,5}(?:_(?:0|[1-9]\d{0,5}))*)", re.ASCII)
 
-ALGORITHMS: dict[str, Callable[[Any, int], Any]] = {
+ALGORITHMS: dict[str, Callable[..., Any]] = {
     "winograd": winograd_form.restate,
     "grouped": grouped_form.restate,
     "whole_rows": whole_rows_form.restate,
@@ -38,9 +39,9 @@ ALGORITHMS: dict[str, Callable[[Any, int], Any]] = {
     "padded_keys": attention_form.restate,
     "widened": widened_form.restate,
 }
-"""Functions from a PrimFunc and a number to another with the same parameters and result, by name.
+"""Functions from a PrimFunc and numbers to another with the same parameters and result, by name.
 
-An algorithm is named together with its number: ``winograd_4``.
+An algorithm is named together with its numbers: ``winograd_4``.
 """
 
 
@@ -53,11 +54,13 @@ def begin(func: Any, algorithm: str) -> s_tir.Schedule:
 
 def _form(algorithm: str) -> Callable[[Any], Any]:
     """Return the function that puts another into the form of an algorithm."""
-    name, _, number = algorithm.rpartition("_")
-    if name not in ALGORITHMS or _NUMBER.fullmatch(number) is None:
+    found = _NAMED.fullmatch(algorithm)
+    if found is None or found[1] not in ALGORITHMS:
         raise InputError(f"the trace begins with an algorithm that is unknown here: {algorithm}")
-    restate, value = ALGORITHMS[name], int(number)
-    return lambda func: restate(func, value)
+    restate, numbers = ALGORITHMS[found[1]], [int(number) for number in found[2].split("_")]
+    if len(numbers) > len(signature(restate).parameters) - 1:
+        raise InputError(f"the trace begins with an algorithm that has not so many numbers: {algorithm}")
+    return lambda func: restate(func, *numbers)
 
 
 def has_algorithm(trace: str) -> bool:

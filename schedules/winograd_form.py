@@ -41,6 +41,9 @@ POINTS: dict[int, tuple[Fraction, ...]] = {
 }
 """Where polynomials are evaluated, besides infinity, by the outputs of a tile in each direction."""
 
+MOST_SPARE = 2
+"""Lines of tiles, and tiles in a line, that may lie beyond the image."""
+
 TILE, LINES, DATA, TAP, WEIGHT_ROWS, WEIGHT, PRODUCT, ROWS, OUTPUT = (
     f"winograd_{step}"
     for step in ("tile", "lines", "data", "tap", "weight_rows", "weight", "product", "rows", "output")
@@ -100,7 +103,7 @@ def find_convolution(func: Any) -> Convolution | None:
     return None
 
 
-def restate(func: Any, m: int) -> Any:
+def restate(func: Any, m: int, spare_lines: int = 0, spare_tiles: int = 0) -> Any:
     """Put Winograd's form in the place of the convolution; what comes before and after it stays.
 
     Parameters
@@ -109,6 +112,8 @@ def restate(func: Any, m: int) -> Any:
         One in which `find_convolution` finds a convolution.
     m : int
         Outputs of a tile in each direction: 2 or 4.
+    spare_lines, spare_tiles : int
+        Lines of tiles beyond the image, and tiles beyond each line, up to `MOST_SPARE`.
 
     Raises
     ------
@@ -117,20 +122,22 @@ def restate(func: Any, m: int) -> Any:
         its function.
     """
     found = find_convolution(func)
-    if found is None or m not in POINTS:
+    if found is None or m not in POINTS or max(spare_lines, spare_tiles) > MOST_SPARE:
         raise InputError(
             f"the function has no 3x3 convolution that Winograd's form computes on {m} x {m} tiles"
+            f"{f', {spare_lines} and {spare_tiles} beyond the image' if spare_lines or spare_tiles else ''}"
         )
     schedule = s_tir.Schedule(func)
     reads = schedule.get(schedule.get_sblock(found.nest.block)).reads
     data, weight = (reads[i].source for i in (found.nest.data, found.nest.weight))
-    return with_stages(func, found.nest.block, (data, weight), _define(found, data, weight, m))
+    grid = -(-found.p // m) + spare_lines, -(-found.q // m) + spare_tiles
+    return with_stages(func, found.nest.block, (data, weight), _define(found, data, weight, m, grid))
 
 
-def _define(found: Convolution, data: Any, weight: Any, m: int) -> list[Any]:
+def _define(found: Convolution, data: Any, weight: Any, m: int, grid: tuple[int, int]) -> list[Any]:
     """Return the TE tensors data, weight and output of Winograd's form on operands of these shapes."""
     x, w = (te.placeholder([int(e) for e in b.shape], "float32", b.name) for b in (data, weight))
-    high, wide = -(-found.p // m), -(-found.q // m)
+    high, wide = grid
     edge, tiles = m + TAPS - 1, (found.n, high * wide)
     evaluated, weights, outputs = transforms(m)
     inside = int(data.shape[1]), int(data.shape[2])

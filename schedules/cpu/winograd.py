@@ -26,7 +26,7 @@ from ...machine.facts import facts
 from ..analysis import block_names, loops_inside
 from ..contraction import is_constant_argument
 from ..rule import ScheduleRule
-from ..space import Constraint, Knob, KnobSpace
+from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import PACKING_MARK, finish_tile, inline_blocks, panel_order, relayout_read, vectorize_last
 from ..winograd_form import (
     DATA,
@@ -41,14 +41,23 @@ from ..winograd_form import (
     WEIGHT_ROWS,
     find_convolution,
 )
-from .winograd_choice import TILE_ROWS, WinogradChoice
+from .winograd_choice import SPARE, TILE_ROWS, WinogradChoice
 
 _LINES = (1, 2, 3, 4, 5, 6, 7, 8, 14, 16, 28)
 _VECTORS = (1, 2, 4)
 
 
 def schedule_winograd(
-    sch: s_tir.Schedule, *, m: int, lanes: int, lines: int, mr: int, nr: int, share_lines: int
+    sch: s_tir.Schedule,
+    *,
+    m: int,
+    spare_lines: int,
+    spare_tiles: int,
+    lanes: int,
+    lines: int,
+    mr: int,
+    nr: int,
+    share_lines: int,
 ) -> None:
     """Rewrite a convolution in Winograd's form in place.
 
@@ -58,6 +67,8 @@ def schedule_winograd(
         A schedule of a PrimFunc named ``main`` in the form that `winograd_form.restate` makes.
     m : int
         Outputs of a tile in each direction.
+    spare_lines, spare_tiles : int
+        Lines of tiles, and tiles in a line, beyond the image, as the form has them.
     lanes : int
         Elements in a vector.
     lines : int
@@ -71,7 +82,8 @@ def schedule_winograd(
     inline_blocks(sch, names[: names.index(TILE)])
     inline_blocks(sch, [name for name in names[names.index(OUTPUT) :] if name != names[-1]])
     _pack_taps(sch, nr)
-    block, panel, vector = _output_loops(sch, names[-1], m, lanes, lines, nr)
+    spare = spare_lines, spare_tiles
+    block, panel, vector = _output_loops(sch, names[-1], m, spare, lanes, lines, nr)
     _in_registers(sch, ROWS, vector)
     product, weight = sch.get_sblock(PRODUCT), sch.get_sblock(WEIGHT)
     relayout_read(sch, product, 1, weight, panel_order(4, [0, 1], 3, [2], nr))
@@ -101,12 +113,13 @@ def _pack_taps(sch: s_tir.Schedule, nr: int) -> None:
 
 
 def _output_loops(
-    sch: s_tir.Schedule, name: str, m: int, lanes: int, lines: int, nr: int
+    sch: s_tir.Schedule, name: str, m: int, spare: tuple[int, int], lanes: int, lines: int, nr: int
 ) -> tuple[Any, Any, Any]:
     """Cut the output into blocks of tile lines, panels, tiles, vectors; return all but the tiles' loops."""
     n, p, q, o = sch.get_loops(sch.get_sblock(name))
-    block, line, row = sch.split(p, [None, lines, m])
-    tile, column = sch.split(q, [None, m])
+    high, wide = (-(-int(sch.get(x).extent) // m) + more for x, more in zip((p, q), spare, strict=True))
+    block, line, row = sch.split(p, [high // lines, lines, m])
+    tile, column = sch.split(q, [wide, m])
     panel, vector, lane = sch.split(o, [None, nr // lanes, lanes])
     sch.reorder(n, block, panel, line, tile, vector, row, column, lane)
     sch.unroll(row)
@@ -183,12 +196,13 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
     if default is None:
         return None
     registers = choice.machine.vector_registers
-    high = {m: choice.lines(m) for m in POINTS}
     widths = tuple(v * lanes for v in _VECTORS if conv.co % (v * lanes) == 0)
-    lines = tuple(sorted({*(n for n in _LINES if n <= max(high.values())), default["lines"]}))
+    lines = tuple(sorted({*(n for n in _LINES if n <= conv.p // min(POINTS)), default["lines"]}))
     return KnobSpace(
         knobs=(
             Knob("m", tuple(POINTS), "outputs of a tile in each direction"),
+            Knob("spare_lines", SPARE, "lines of tiles beyond the image"),
+            Knob("spare_tiles", SPARE, "tiles in a line beyond the image"),
             Knob("lanes", (lanes,), "elements in a vector"),
             Knob("lines", lines, "lines of tiles in a block"),
             Knob("mr", TILE_ROWS, "tiles of a register tile"),
@@ -198,8 +212,12 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
         constraints=(
             Constraint("m is 2 or 4", lambda k: k["m"] in POINTS),
             Constraint(
+                f"spare_lines and spare_tiles are at most {SPARE[-1]}",
+                lambda k: k["spare_lines"] in SPARE and k["spare_tiles"] in SPARE,
+            ),
+            Constraint(
                 "lines divides the lines of tiles",
-                lambda k: k["lines"] > 0 and high[k["m"]] % k["lines"] == 0,
+                lambda k: k["lines"] > 0 and choice.lines(k) % k["lines"] == 0,
             ),
             Constraint(
                 "mr divides the tiles of a block",
@@ -218,10 +236,15 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
     )
 
 
+def _algorithm(knobs: Knobs) -> str:
+    spare = knobs["spare_lines"], knobs["spare_tiles"]
+    return "_".join(map(str, ("winograd", knobs["m"], *(spare if any(spare) else ()))))
+
+
 WINOGRAD = ScheduleRule(
     name="winograd",
     summary="3x3 convolution with fewer multiplications: matrix products in Winograd's basis",
     rewrite=schedule_winograd,
     open_space=winograd_space,
-    algorithm=lambda knobs: f"winograd_{knobs['m']}",
+    algorithm=_algorithm,
 )

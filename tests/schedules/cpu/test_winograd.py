@@ -24,6 +24,7 @@ WORKLOADS = {
     "cut_tiles": ts.workload("conv2d", **{**IMAGE, "n": 2, "h": 13, "w": 11}),
     "unpadded": ts.workload("conv2d", **{**IMAGE, "h": 18, "padding": 0}, relu=1),
     "wide_margin": ts.workload("conv2d", **{**IMAGE, "padding": 2}),
+    "spare_tiles": ts.workload("conv2d", **{**IMAGE, "h": 13, "w": 66}, bias=1),
     "one_panel": ts.workload("conv2d", **{**IMAGE, "h": 24, "w": 32, "co": 16}, relu=1),
 }
 OTHERS = {
@@ -124,11 +125,37 @@ def test_a_trace_with_an_unknown_or_unfitting_algorithm_is_refused(target):
     for name in ("karatsuba_4", "winograd_x", "winograd_0", "winograd_04", "winograd"):
         with pytest.raises(InputError, match=f"begins with an algorithm that is unknown here: {name}"):
             replay_trace(trace.replace("winograd_4", name), WORKLOADS["padded"].func)
+    with pytest.raises(InputError, match="an algorithm that has not so many numbers: winograd_4_1_1_1"):
+        replay_trace(trace.replace("winograd_4", "winograd_4_1_1_1"), WORKLOADS["padded"].func)
+    with pytest.raises(InputError, match="on 4 x 4 tiles, 0 and 3 beyond the image"):
+        replay_trace(trace.replace("winograd_4", "winograd_4_0_3"), WORKLOADS["padded"].func)
     with pytest.raises(InputError, match=r"algorithm winograd_8, which does not fit.* on 8 x 8 tiles"):
         replay_trace(trace.replace("winograd_4", "winograd_8"), WORKLOADS["padded"].func)
     with pytest.raises(InputError, match="begins with the algorithm winograd_4, which does not fit"):
         replay_trace(trace, OTHERS["strided"].func)
     assert in_form(OTHERS["strided"].func, "") is OTHERS["strided"].func
+
+
+def test_tiles_beyond_the_image_are_in_the_trace_and_right(target, assert_right):
+    workload = WORKLOADS["cut_tiles"]
+    knobs = {"m": 4, "spare_lines": 2, "spare_tiles": 1, "lines": 3, "mr": 4, "nr": 8}
+    schedule = WINOGRAD.scheduled(workload.func, target, knobs)
+    trace = trace_text(schedule)
+    assert "winograd_4_2_1" in trace
+    assert_right(workload, schedule)
+    assert replay_trace(trace, workload.func).mod.script() == schedule.mod.script()
+    with pytest.raises(InputError, match="spare_lines and spare_tiles are at most 2"):
+        WINOGRAD.scheduled(workload.func, target, {**knobs, "spare_tiles": 3})
+
+
+@pytest.mark.parametrize(("size", "channels"), [(66, 64), (68, 128), (75, 64)])
+def test_tiles_beyond_the_image_are_chosen_where_the_others_are_not_shared_evenly(size, channels):
+    haswell = as_target({"kind": "llvm", "mcpu": "haswell", "num-cores": 2})
+    image = {"n": 1, "h": size, "w": size, "ci": channels, "co": channels}
+    default = WINOGRAD.space(ts.workload("conv2d", **image, kh=3, kw=3, padding=1).func, haswell).default
+    assert (default["m"], default["spare_tiles"], default["nr"]) == (4, 1, 16)
+    tiles = -(-size // 4) + default["spare_tiles"]
+    assert default["mr"] in (5, 6) and default["lines"] * tiles % default["mr"] == 0
 
 
 def test_a_constant_weight_is_laid_out_beforehand(target, assert_right):
