@@ -151,7 +151,10 @@ class TransposedConvolution:
             *outputs, o = indices
             met, begins = self._met(outputs)
             pixel = x(n, *(m + b - t for m, b, t in zip(met, before, axes, strict=True)), o)
-            tap = w(*(b + s * t for b, s, t in zip(begins, self.strides, axes, strict=True)), o, 0)
+            taps = [b + s * t for b, s, t in zip(begins, self.strides, axes, strict=True)]
+            # They are within the weight, as TVM cannot tell of a difference.
+            within = (te.max(te.min(t, k - 1), 0) for t, k in zip(taps, w.shape, strict=False))
+            tap = w(*within, o, 0)
             return te.sum(pixel.astype(self.dtype) * tap.astype(self.dtype), axis=axes)
 
         return te.compute((x.shape[0], *self.outputs, self.groups), at, name=self._name)
