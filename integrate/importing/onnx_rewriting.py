@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 from onnx import compose, helper, inliner, numpy_helper
 
+from .onnx_conv_transpose import with_padding
 from .onnx_file import schema_of, static_type, version_of
 from .onnx_operators import is_importable
 from .onnx_quantized import quantized
@@ -39,6 +40,8 @@ def rewritten(node: Any, known: Known) -> list[Any] | None:
     """Return the nodes that take a node's place, or None if it stays."""
     if node.op_type == "Resize":
         return _resize(node, known)
+    if node.op_type == "ConvTranspose":
+        return with_padding(node, *(static_type(known.types.get(name)) for name in node.input[:2]))
     if node.op_type in ("ReduceMax", "ReduceMin"):
         return _of_booleans(node, known)
     if node.op_type == "Dropout":

@@ -274,6 +274,29 @@ def test_a_recurrent_layer_with_peepholes_is_unsupported(tmp_path: Path) -> None
         ts.load_model(whole(tmp_path / "m.onnx", text))
 
 
+@pytest.mark.parametrize("auto_pad", ["", 'auto_pad = "SAME_UPPER", ', 'auto_pad = "SAME_LOWER", '])
+@pytest.mark.parametrize(("strides", "shape"), [([3, 2], [10, 8]), ([2, 2], [6, 6]), ([2, 2], [5, 4])])
+def test_a_transposed_convolution_that_gives_its_output(
+    tmp_path: Path, strides: list[int], shape: list[int], auto_pad: str
+) -> None:
+    x, w = values(1, 2, 3, 3), values(2, 1, 3, 3)
+    body = f"y = ConvTranspose<{auto_pad}strides = {strides}, output_shape = {shape}>(x, w)"
+    text = (
+        f"(float[1, 2, 3, 3] x, float[2, 1, 3, 3] w) => (float[1, 1, {shape[0]}, {shape[1]}] y) {{ {body} }}"
+    )
+    (got,) = ts.compile_model(ts.load_model(whole(tmp_path / "m.onnx", text))).run({"x": x, "w": w}).values()
+    # Each pixel adds the kernel at its place; ONNX's reference does not take all of these.
+    whole_sum = np.zeros([s * 2 + 3 + 1 for s in strides])
+    for i, j, c in np.ndindex(3, 3, 2):
+        whole_sum[strides[0] * i : strides[0] * i + 3, strides[1] * j : strides[1] * j + 3] += (
+            x[0, c, i, j] * w[c, 0]
+        )
+    crops = [max(0, s * 2 + 3 - n) for s, n in zip(strides, shape, strict=True)]
+    begins = [c // 2 if "UPPER" in auto_pad else c - c // 2 for c in crops]
+    rows, columns = (slice(b, b + n) for b, n in zip(begins, shape, strict=True))
+    np.testing.assert_allclose(got[0, 0], whole_sum[rows, columns], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "attributes",
     [
