@@ -100,8 +100,7 @@ class TransposedConvolution:
         def at(n: Any, *indices: Any) -> Any:
             *outputs, o = indices
             met = [p + f + t for p, f, t in zip(outputs, first, axes, strict=True)]
-            pixel, tap = x(n, *met, first_channel(o) + c), turned(*axes, c, o)
-            return te.sum(pixel.astype(self.dtype) * tap.astype(self.dtype), axis=[*axes, c])
+            return self._sum(x(n, *met, first_channel(o) + c), turned(*axes, c, o), [*axes, c])
 
         return te.compute((x.shape[0], *self.outputs, self.groups * co), at, name=self._name)
 
@@ -126,8 +125,7 @@ class TransposedConvolution:
             *places, m = indices
             first = [f + b for f, b in zip(self._first, before, strict=True)]
             met = [p + f - t for p, f, t in zip(places, first, axes, strict=True)]
-            pixel, tap = x(n, *met, first_channel(m) + c), by_phase(*axes, c, m)
-            return te.sum(pixel.astype(self.dtype) * tap.astype(self.dtype), axis=[*axes, c])
+            return self._sum(x(n, *met, first_channel(m) + c), by_phase(*axes, c, m), [*axes, c])
 
         places = [last - first + 1 for first, last in zip(self._first, self._last, strict=True)]
         z = te.compute((x.shape[0], *places, self.groups * phases), at, name="phases")
@@ -154,10 +152,12 @@ class TransposedConvolution:
             taps = [b + s * t for b, s, t in zip(begins, self.strides, axes, strict=True)]
             # They are within the weight, as TVM cannot tell of a difference.
             within = (te.max(te.min(t, k - 1), 0) for t, k in zip(taps, w.shape, strict=False))
-            tap = w(*within, o, 0)
-            return te.sum(pixel.astype(self.dtype) * tap.astype(self.dtype), axis=axes)
+            return self._sum(pixel, w(*within, o, 0), axes)
 
         return te.compute((x.shape[0], *self.outputs, self.groups), at, name=self._name)
+
+    def _sum(self, pixel: Any, tap: Any, axes: Sequence[Any]) -> Any:
+        return te.sum(pixel.astype(self.dtype) * tap.astype(self.dtype), axis=list(axes))
 
     def _begins(self, phase: Any) -> list[Any]:
         """Return the first tap of each axis in a phase; the last axis's counts by one."""

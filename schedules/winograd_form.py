@@ -130,8 +130,13 @@ def restate(func: Any, m: int, spare_lines: int = 0, spare_tiles: int = 0) -> An
     schedule = s_tir.Schedule(func)
     reads = schedule.get(schedule.get_sblock(found.nest.block)).reads
     data, weight = (reads[i].source for i in (found.nest.data, found.nest.weight))
-    grid = -(-found.p // m) + spare_lines, -(-found.q // m) + spare_tiles
+    grid = tiles_along(found.p, m, spare_lines), tiles_along(found.q, m, spare_tiles)
     return with_stages(func, found.nest.block, (data, weight), _define(found, data, weight, m, grid))
+
+
+def tiles_along(outputs: int, m: int, spare: int) -> int:
+    """Return how many tiles cover the outputs along an axis, with those beyond."""
+    return -(-outputs // m) + spare
 
 
 def _define(found: Convolution, data: Any, weight: Any, m: int, grid: tuple[int, int]) -> list[Any]:

@@ -56,9 +56,7 @@ class Nodes:
 
     def item(self, source: str, index: int, axis: int) -> str:
         """Take one index of an axis, which is gone then."""
-        at = self._name()
-        self.nodes.append(_constant(at, np.array(index, np.int64)))
-        return self("Gather", [source, at], axis=axis)
+        return self("Gather", [source, self.constant(np.array(index, np.int64))], axis=axis)
 
     def expanded(self, source: str, axes: list[int]) -> str:
         """Insert axes of one element."""
@@ -74,14 +72,12 @@ class Nodes:
 
     def zeros(self, element: int, shape: list[int]) -> str:
         """Make a constant."""
-        name = self._name()
-        self.nodes.append(_constant(name, np.zeros(shape, helper.tensor_dtype_to_np_dtype(element))))
-        return name
+        return self.constant(np.zeros(shape, helper.tensor_dtype_to_np_dtype(element)))
 
-    def number(self, value: int) -> str:
-        """Make a constant of 32 bits."""
+    def constant(self, value: np.ndarray) -> str:
+        """Make a constant of an array."""
         name = self._name()
-        self.nodes.append(_constant(name, np.array(value, np.int32)))
+        self.nodes.append(_constant(name, value))
         return name
 
     def _name(self) -> str:

@@ -63,7 +63,7 @@ SHAPE_INPUTS: dict[str, tuple[int, ...]] = {
 
 def shape_inputs(graph: Any) -> dict[str, Any]:
     """Return the inputs of a graph whose values decide about shapes, each with a node that reads it."""
-    given = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
+    given = _given(graph)
     found: dict[str, Any] = {}
     for node in graph.node:
         for position in SHAPE_INPUTS.get(node.op_type, ()):
@@ -74,9 +74,9 @@ def shape_inputs(graph: Any) -> dict[str, Any]:
 
 def condition_inputs(graph: Any) -> dict[str, Any]:
     """Return the inputs of a graph that decide which branch of an ``If`` is taken, each with the ``If``."""
-    given = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
-    sources = {name: node.input for node in graph.node for name in node.output}
+    given = _given(graph)
     found: dict[str, Any] = {}
+    sources = {name: node.input for node in graph.node for name in node.output}
     for node in graph.node:
         pending = [node.input[0]] if node.op_type == "If" else []
         while pending:
@@ -85,6 +85,11 @@ def condition_inputs(graph: Any) -> dict[str, Any]:
             if name in given:
                 found.setdefault(name, node)
     return found
+
+
+def _given(graph: Any) -> set[str]:
+    """Return the inputs of a graph that are no constants."""
+    return {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
 
 
 def is_importable(node: Any) -> bool:

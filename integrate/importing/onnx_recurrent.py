@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from onnx import helper
 
 from .onnx_file import static_type
@@ -109,7 +110,8 @@ class _Unrolling:
     def _within(self, t: int) -> str:
         """Return which sequences a step is in, (batch, 1), where they have lengths."""
         lengths = self._inputs[4]
-        return lengths and self._add.expanded(self._add("Greater", [lengths, self._add.number(t)]), [1])
+        step = self._add.constant(np.array(t, np.int32)) if lengths else ""
+        return lengths and self._add.expanded(self._add("Greater", [lengths, step]), [1])
 
     def _part(self, name: str, i: int) -> str:
         return self._add.item(name, i, 0)

@@ -78,8 +78,8 @@ def parse_input_shapes(text: str) -> dict[str, tuple[int, ...]]:
     InputError
         The text has another form, or an extent is no positive integer.
     """
-    found = list(_ONE_SHAPE.finditer(text.strip()))
-    if not found or "".join(m.group(0) for m in found) != text.strip():
+    found = _items(_ONE_SHAPE, text)
+    if not found:
         raise InputError(f'input shapes are written "name:[1,3,224,224] other:[1,2]": {text!r}')
     return {m.group(1): _extents(m.group(1), m.group(2)) for m in found}
 
@@ -92,13 +92,20 @@ def parse_input_values(text: str) -> dict[str, Any]:
     InputError
         The text has another form.
     """
-    found = list(_ONE_VALUE.finditer(text.strip()))
+    wrong = InputError(f'input values are written "name:16000 other:[3,-1]": {text!r}')
+    found = _items(_ONE_VALUE, text)
+    if not found:
+        raise wrong
     try:
-        if found and "".join(m.group(0) for m in found) == text.strip():
-            return {m.group(1): json.loads(m.group(2)) for m in found}
+        return {m.group(1): json.loads(m.group(2)) for m in found}
     except json.JSONDecodeError:
-        pass
-    raise InputError(f'input values are written "name:16000 other:[3,-1]": {text!r}')
+        raise wrong from None
+
+
+def _items(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
+    """Return the items that a text consists of; none where anything else is in it."""
+    found = list(pattern.finditer(text.strip()))
+    return found if "".join(m.group(0) for m in found) == text.strip() else []
 
 
 def _extents(name: str, text: str) -> tuple[int, ...]:

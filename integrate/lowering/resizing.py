@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm.relax import op
 
+from ...kernels.arithmetic import sum_dtype
 from ...kernels.resampling import Places, Resampling
 from .convolutions import channels_first, channels_first_of_last, channels_last
 from .rewriting import Rewriter, Rule, extents, with_attrs
@@ -14,7 +15,6 @@ from .transpositions import transposed
 _RESIZE = "relax.image.resize2d"
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
 _LAYOUTS, _MODES = ("NHWC", "NCHW"), ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
-_WIDE = {"float16": "float32", "bfloat16": "float32"}
 _ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 
 
@@ -49,8 +49,7 @@ def _resampling(call: Any) -> Resampling | None:
     at = [layout.index(axis) for axis in "HW"]
     before, after = ([extents(x)[i] for i in at] for x in (call.args[0], call))
     rows, columns = (Places.of(mode, *sizes) for sizes in zip(before, after, strict=True))
-    dtype = str(call.ty.dtype.dtype)
-    return Resampling(rows, columns, layout, _WIDE.get(dtype, dtype))
+    return Resampling(rows, columns, layout, sum_dtype(str(call.ty.dtype.dtype)))
 
 
 RESIZING: dict[str, Rule] = {_RESIZE: _resize}

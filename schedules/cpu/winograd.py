@@ -40,6 +40,7 @@ from ..winograd_form import (
     WEIGHT,
     WEIGHT_ROWS,
     find_convolution,
+    tiles_along,
 )
 from .winograd_choice import SPARE, TILE_ROWS, WinogradChoice
 
@@ -117,7 +118,7 @@ def _output_loops(
 ) -> tuple[Any, Any, Any]:
     """Cut the output into blocks of tile lines, panels, tiles, vectors; return all but the tiles' loops."""
     n, p, q, o = sch.get_loops(sch.get_sblock(name))
-    high, wide = (-(-int(sch.get(x).extent) // m) + more for x, more in zip((p, q), spare, strict=True))
+    high, wide = (tiles_along(int(sch.get(x).extent), m, s) for x, s in zip((p, q), spare, strict=True))
     block, line, row = sch.split(p, [high // lines, lines, m])
     tile, column = sch.split(q, [wide, m])
     panel, vector, lane = sch.split(o, [None, nr // lanes, lanes])

@@ -7,7 +7,7 @@ from itertools import product
 
 from ...machine.facts import Facts
 from ..space import Knobs
-from ..winograd_form import MOST_SPARE, POINTS, TAPS, Convolution
+from ..winograd_form import MOST_SPARE, POINTS, TAPS, Convolution, tiles_along
 from .tile_choice import ROW_STREAMS, tile_cost
 
 SPARE = tuple(range(MOST_SPARE + 1))
@@ -52,11 +52,11 @@ class WinogradChoice:
 
     def lines(self, knobs: Knobs) -> int:
         """Lines of tiles in an image, with those beyond it."""
-        return -(-self.conv.p // knobs["m"]) + knobs["spare_lines"]
+        return tiles_along(self.conv.p, knobs["m"], knobs["spare_lines"])
 
     def tiles_in_line(self, knobs: Knobs) -> int:
         """Tiles in a line, with those beyond it."""
-        return -(-self.conv.q // knobs["m"]) + knobs["spare_tiles"]
+        return tiles_along(self.conv.q, knobs["m"], knobs["spare_tiles"])
 
     def block_tiles(self, knobs: Knobs) -> int:
         """Tiles in a block of lines."""
