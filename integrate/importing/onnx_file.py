@@ -84,7 +84,10 @@ def _declared_as(declared: Any, value: np.ndarray) -> np.ndarray:
     dims, dtype = _dims(declared), onnx.helper.tensor_dtype_to_np_dtype(declared.type.tensor_type.elem_type)
     pairs = list(zip(dims, value.shape, strict=False))
     fits = len(dims) == value.ndim and all(isinstance(d, str) or d == n for d, n in pairs)
-    converted = value.astype(dtype)
+    try:
+        converted = value.astype(dtype)
+    except (TypeError, ValueError, OverflowError):  # it holds no numbers, or too large ones
+        fits = False
     if not fits or not np.array_equal(converted, value):
         shape = ",".join(map(str, dims))
         raise InputError(f"input {declared.name!r} is {dtype}[{shape}] in this model, not {value.tolist()}")
