@@ -85,7 +85,8 @@ def _declared_as(declared: Any, value: np.ndarray) -> np.ndarray:
     pairs = list(zip(dims, value.shape, strict=False))
     fits = len(dims) == value.ndim and all(isinstance(d, str) or d == n for d, n in pairs)
     try:
-        converted = value.astype(dtype)
+        with np.errstate(invalid="ignore"):  # an infinity becomes some integer, which differs from it
+            converted = value.astype(dtype)
     except (TypeError, ValueError, OverflowError):  # it holds no numbers, or too large ones
         fits = False
     if not fits or not np.array_equal(converted, value):

@@ -354,7 +354,7 @@ def test_values_that_shapes_depend_on_are_bound(tmp_path: Path) -> None:
     assert [s.name for s in loaded.inputs] == ["x"] and loaded.outputs[0].shape == (3, 4)
     with pytest.raises(ts.InputError, match="unknown input 'too'"):
         ts.load_model(path, input_values={"too": np.array([3, -1])})
-    for value in ([3.5, 4], [3], 3, "three", ["a", "b"], None, [1 << 70, 1]):
+    for value in ([3.5, 4], [3], 3, "three", ["a", "b"], None, [1 << 70, 1], [np.nan, 1.0]):
         with pytest.raises(ts.InputError, match=r"input 'to' is int64\[2\] in this model, not "):
             ts.load_model(path, input_values={"to": value})
     assert ts.load_model(path, input_values={"to": [3.0, -1]}).outputs[0].shape == (3, 4)
