@@ -13,6 +13,7 @@ from tvm_ffi import structural_walk
 
 from .in_place import with_shared_buffers
 from .loop_partition import partition_loops
+from .masked_vectors import mask_vectors
 
 # LLVM's schedulers take time that grows with the square of the memory accesses in straight-line code, up to
 # this many (1000 if nothing is said); beyond, they keep their order. A thousand stores of zeros, into which
@@ -47,20 +48,22 @@ def generate_code(mod: Any, target: Any, quick: bool = False, **options: Any) ->
     """
     target = _with_llvm_options(str(target), quick)
     with _quick_passes(mod) if quick else nullcontext():
-        return tvm.compile(finished(mod), target=target, **options)
+        return tvm.compile(finished(mod, target), target=target, **options)
 
 
-def finished(mod: Any) -> Any:
+def finished(mod: Any, target: Any = None) -> Any:
     """Do to scheduled functions what TVM's primitives do not; ``tvm.compile`` alone does the rest.
 
-    Buffers become one (`in_place`), and loops are cut before their incomplete iteration (`loop_partition`).
-    Functions of the module that want neither stay as they are.
+    Buffers become one (`in_place`), loops are cut before their incomplete iteration (`loop_partition`), and
+    vectors that end beyond their array are masked where the target, if given, has masks (`masked_vectors`).
+    Functions of the module that want nothing of this stay as they are.
     """
-    return partition_loops(with_shared_buffers(mod))
+    mod = partition_loops(with_shared_buffers(mod))
+    return mod if target is None else mask_vectors(mod, target)
 
 
 def is_finished(mod: Any) -> bool:
-    """Tell whether nothing of this is left to do."""
+    """Tell whether nothing is left to do that must be done."""
     return finished(mod) is mod
 
 

@@ -6,6 +6,7 @@ narrowed to 32 by then, with new loop variables, and the marks still name the ol
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import tvm
@@ -51,7 +52,12 @@ def partition_loops(mod: Any) -> Any:
     What is cut is lowered to plain loops: this is the last step before a module is compiled.
     """
     functions = {name: func for name, func in mod.functions.items() if _is_marked(func)}
-    return with_functions(mod, _LOWER(tvm.IRModule(functions)).functions if functions else {})
+    return with_functions(mod, as_plain_loops(functions))
+
+
+def as_plain_loops(functions: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Return functions without blocks, their marked loops cut."""
+    return _LOWER(tvm.IRModule(dict(functions))).functions if functions else {}
 
 
 def _is_marked(func: Any) -> bool:

@@ -82,7 +82,7 @@ class ScheduleRule:
         """
         del tunable
         schedule = self.scheduled(func, target)
-        return None if schedule is None else s_tir.Schedule(finished(schedule.mod))
+        return None if schedule is None else s_tir.Schedule(finished(schedule.mod, target))
 
     def __call__(self, sch: Any) -> list[Any]:
         """Return points of the space as design spaces: MetaSchedule's interface.

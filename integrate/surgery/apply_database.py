@@ -48,4 +48,4 @@ class ApplyDatabase:
         called = any(prim_func_calls(mod))
         marked = marked_weights(mod) if called else mod
         scheduled, self.choices = apply_records(marked, self.target, self.database, self.defaults)
-        return finished(pack_weights(scheduled) if called else scheduled)
+        return finished(pack_weights(scheduled) if called else scheduled, self.target)

@@ -37,7 +37,7 @@ from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import copy_in_vectors, inline_blocks, panel_order, relayout_read, vectorize_last
-from .tile_choice import FMAS_IN_FLIGHT
+from .tile_choice import FMAS_IN_FLIGHT, dividing_lanes
 
 # More rows use what is packed into panels often enough. On 2 threads of a Zen 3, by 4096 x 4096: 16 rows take
 # 4.3 ms (10.7 by `matmul`), 32 rows 7.1 (14.4), 64 rows 13.4 (19.4), 128 rows 29.1 (33.8).
@@ -138,7 +138,7 @@ class _Choice:
 
     @property
     def lanes(self) -> int:
-        return self.machine.lanes(self.nest.dtype)
+        return dividing_lanes(self.nest.columns, self.machine.lanes(self.nest.dtype))
 
     @property
     def shares(self) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ number belongs to one machine or one shape.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, gcd
 from typing import Any
 
 import tvm
@@ -55,6 +55,9 @@ _STAGING_PANELS = 16
 # 0.75 of the time; weights that keep to L2 the same or a little more.
 BESIDE_CANDIDATES = (1, 2, 3, 4, 8)
 _BESIDE = 4
+
+# Vectors of fewer elements are worth no trouble.
+LEAST_LANES = 4
 
 # Vectors of a tile.
 VECTOR_CANDIDATES = (1, 2, 3, 4, 6, 8)
@@ -193,6 +196,16 @@ class TileChoice:
         """Round the row tiles of a block up to whole lines where they are more than one."""
         line = self.nest.tiles_in_line(mr)
         return rows if rows <= line else ceil(rows / line) * line
+
+
+def dividing_lanes(columns: int, lanes: int) -> int:
+    """Return the elements of the widest vectors, of at most ``lanes``, that columns are whole ones of.
+
+    Shorter vectors of a weight that is read as it lies are no slower than waiting for memory is. Vectors of
+    fewer than four elements are worth less than what they save; ``lanes`` is the answer then.
+    """
+    whole = gcd(columns, lanes)
+    return whole if whole >= LEAST_LANES else lanes
 
 
 def tile_cost(mr: int, vectors: int) -> float:

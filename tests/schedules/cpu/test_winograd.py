@@ -138,7 +138,7 @@ def test_a_trace_with_an_unknown_or_unfitting_algorithm_is_refused(target):
 
 def test_tiles_beyond_the_image_are_in_the_trace_and_right(target, assert_right):
     workload = WORKLOADS["cut_tiles"]
-    knobs = {"m": 4, "spare_lines": 2, "spare_tiles": 1, "lines": 3, "mr": 4, "nr": 8}
+    knobs = {"m": 4, "spare_lines": 2, "spare_tiles": 1, "lines": 3, "mr": 4, "nr": 16}
     schedule = WINOGRAD.scheduled(workload.func, target, knobs)
     trace = trace_text(schedule)
     assert "winograd_4_2_1" in trace

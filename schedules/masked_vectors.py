@@ -1,0 +1,255 @@
+"""Vectors that end beyond their array are masked, where the CPU has masks.
+
+Rows of 37 elements are two vectors of 16 and one of which 5 are there::
+
+    for o:  for v in vectorized(16):  if o * 16 + v < 37:  b[o * 16 + v] = f(a[o * 16 + v])
+
+TVM turns a vectorized loop whose condition depends on the lane into a loop over single elements. Here it
+becomes vectors whose loads and stores have the condition as their mask::
+
+    for o:  there = (o * 16 + lanes < 37);  b[o * 16 + lanes | there] = f(a[o * 16 + lanes | there])
+
+LLVM drops the mask where it is plainly true. AVX-512 has such instructions, as fast as others; those of AVX2
+are not (a store takes 12 cycles on a Zen 3), and on aarch64 LLVM would write out a branch for each lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import tvm
+from tvm import s_tir, sym, tirx
+from tvm.ir import TensorLoad
+from tvm.script import tirx as T
+from tvm_ffi import structural_map, structural_walk
+
+from ..machine.facts import has_feature
+from .loop_partition import as_plain_loops
+from .restatement import with_functions
+
+_FEATURES = ("avx512bw", "avx512vl")
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
+_LOGIC = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE, tirx.And, tirx.Or)
+# Narrower numbers are computed as these.
+_LEAST_BITS = 32
+_CHOICE = "prim.if_then_else"
+
+
+def mask_vectors(mod: Any, target: Any) -> Any:
+    """Mask the vectors of a module's functions; functions that need none stay as they are.
+
+    What is masked is lowered to plain loops, as in `partition_loops`.
+    """
+    if not all(has_feature(target, feature) for feature in _FEATURES):
+        return mod
+    functions = {name: func for name, func in mod.functions.items() if _may_need_masks(func)}
+    plain = as_plain_loops(functions)
+    masked = {name: func.with_body(_masked(func.body)) for name, func in plain.items()}
+    return with_functions(mod, {n: f for n, f in masked.items() if not f.body.same_as(plain[n].body)})
+
+
+def _may_need_masks(func: Any) -> bool:
+    """Tell whether a function has vectorized loops with any condition or choice in them."""
+    found: list[Any] = []
+
+    def look_into(loop: Any) -> None:
+        if loop.kind == tirx.ForKind.VECTORIZED and not found:
+            structural_walk(
+                loop.body,
+                [
+                    (s_tir.SBlockRealize, lambda b: found.append(b) if not _is_true(b.predicate) else None),
+                    (tirx.IfThenElse, found.append),
+                    (tvm.ir.Call, lambda call: found.append(call) if _is_choice(call) else None),
+                ],
+            )
+
+    if isinstance(func, tirx.PrimFunc):
+        structural_walk(func.body, (tirx.For, look_into))
+    return bool(found)
+
+
+def _masked(body: Any) -> Any:
+    return structural_map(body, (tirx.For, _masked_loop))
+
+
+def _masked_loop(loop: Any) -> Any:
+    """Return vectors in place of a vectorized loop with conditions of its lanes; others as they are."""
+    if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(loop.extent, tirx.IntImm):
+        return loop
+    lanes = _Lanes(loop.loop_var, int(loop.extent))
+    if int(loop.extent) == 1 or not lanes.choose(loop.body):
+        return loop
+    try:
+        return lanes.statement(loop.body, None)
+    except _NoVectors:
+        return loop
+
+
+class _NoVectors(Exception):
+    """Something that is no vector operation."""
+
+
+class _Lanes:
+    """Turns what a vectorized loop does into operations on vectors."""
+
+    def __init__(self, var: Any, lanes: int) -> None:
+        self._var, self._lanes = var, lanes
+        self._analyzer = sym.Analyzer()
+        self._analyzer.bind(var, tvm.ir.Range(0, lanes))
+
+    def choose(self, body: Any) -> bool:
+        """Tell whether a condition in a loop's body depends on the lane."""
+        conditions: list[Any] = []
+        structural_walk(
+            body,
+            [
+                (tirx.IfThenElse, lambda choice: conditions.append(choice.condition)),
+                (tvm.ir.Call, lambda call: conditions.append(call.args[0]) if _is_choice(call) else None),
+            ],
+        )
+        return any(map(self._varies, conditions))
+
+    def statement(self, statement: Any, mask: Any) -> Any:
+        """Return a statement on vectors; ``mask`` says which lanes take part, None for all."""
+        if isinstance(statement, tirx.SeqStmt):
+            return tirx.SeqStmt([self.statement(each, mask) for each in statement])
+        if isinstance(statement, tirx.IfThenElse) and statement.else_case is None:
+            uniform, varying = self._parts(statement.condition)
+            body = self.statement(statement.then_case, self._both(mask, varying))
+            return tirx.IfThenElse(_all(uniform), body, None) if uniform else body
+        if isinstance(statement, tirx.BufferStore):
+            value, at = self._vector(statement.value, mask), self._place(statement.indices)
+            if not isinstance(at[-1], tirx.Ramp):
+                raise _NoVectors
+            if mask is None:
+                return tirx.BufferStore(statement.buffer, value, at)
+            if _is_narrowed(statement.value):
+                raise _NoVectors
+            return tirx.Evaluate(T.masked_store(statement.buffer, value, *at, mask))
+        raise _NoVectors
+
+    def _vector(self, value: Any, mask: Any) -> Any:
+        """Return the vector of an expression's values in all lanes."""
+        if not self._varies(value):
+            return tirx.Broadcast(value, self._lanes)
+        if isinstance(value, TensorLoad):
+            return self._load(value, mask)
+        integer = "int" in _dtype(value)
+        if integer and not _reads(value):
+            return self._numbers(value)
+        # A lane that takes no part may divide by zero, of which floats make nothing worse than infinity.
+        if isinstance(value, (*_ARITHMETIC, *_LOGIC)) and not (integer and isinstance(value, tirx.Div)):
+            return type(value)(self._vector(value.a, mask), self._vector(value.b, mask))
+        if isinstance(value, tirx.Cast):
+            return tirx.Cast(self._dtype(value), self._vector(value.value, mask))
+        if isinstance(value, tirx.Select):
+            condition, *others = (
+                self._vector(each, mask) for each in (value.condition, value.true_value, value.false_value)
+            )
+            return tirx.Select(condition, *others)
+        if isinstance(value, tvm.ir.Call) and _is_choice(value):
+            return self._choice(value, mask)
+        if isinstance(value, tvm.ir.Call) and value.op.has_attr("TVectorizable"):
+            operands = [self._vector(each, mask) for each in value.args]
+            return tirx.call_intrin(self._dtype(value), value.op, *operands)
+        raise _NoVectors
+
+    def _choice(self, choice: Any, mask: Any) -> Any:
+        """Return one value where a condition holds and another elsewhere; each is read only there."""
+        condition, taken, other = choice.args
+        uniform, varying = self._parts(condition)
+        otherwise = self._vector(other, mask)
+        value = self._vector(taken, self._both(mask, varying))
+        if varying:
+            value = tirx.Select(self._both(mask, varying), value, otherwise)
+        return tirx.if_then_else(_all(uniform), value, otherwise) if uniform else value
+
+    def _load(self, load: Any, mask: Any) -> Any:
+        at = self._place(load.indices)
+        if not isinstance(at[-1], tirx.Ramp):
+            return tirx.Broadcast(TensorLoad(load.source, at), self._lanes)
+        if mask is None:
+            return TensorLoad(load.source, at)
+        return T.masked_load(self._dtype(load), load.source, *at, mask)
+
+    def _place(self, indices: Sequence[Any]) -> list[Any]:
+        """Return the indices of consecutive elements, or of one that all lanes share."""
+        *outer, last = (self._steps(index) for index in indices)
+        if any(step for _, step in outer) or last[1] > 1:
+            raise _NoVectors
+        ramp = tirx.Ramp(last[0], tirx.IntImm(_dtype(last[0]), 1), self._lanes)
+        return [*(start for start, _ in outer), ramp if last[1] else last[0]]
+
+    def _steps(self, index: Any) -> tuple[Any, int]:
+        """Return an index in the first lane, and by how much it grows from each lane to the next."""
+        if not self._varies(index):
+            return index, 0
+        first = self._analyzer.simplify(self._at(index, 0))
+        for step in (0, 1):
+            if self._analyzer.can_prove_equal(index, first + self._var * step):
+                return first, step
+        raise _NoVectors
+
+    def _numbers(self, number: Any) -> Any:
+        """Return what grows by one from lane to lane, an index or a part of one."""
+        first, step = self._steps(number)
+        if not step:
+            return tirx.Broadcast(first, self._lanes)
+        return tirx.Ramp(first, tirx.IntImm(_dtype(first), 1), self._lanes)
+
+    def _parts(self, condition: Any) -> tuple[list[Any], list[Any]]:
+        """Split a condition into those of all lanes and those of each."""
+        if isinstance(condition, tirx.And):
+            (first, others), (second, more) = map(self._parts, (condition.a, condition.b))
+            return [*first, *second], [*others, *more]
+        return ([], [condition]) if self._varies(condition) else ([condition], [])
+
+    def _both(self, mask: Any, conditions: Sequence[Any]) -> Any:
+        """Return a mask of the lanes that a mask has and in which conditions hold."""
+        masks = [mask] if mask is not None else []
+        masks += [self._vector(condition, mask) for condition in conditions]
+        return _all(masks) if masks else None
+
+    def _varies(self, expression: Any) -> bool:
+        return any(v.same_as(self._var) for v in tirx.analysis.undefined_vars(expression, []))
+
+    def _at(self, index: Any, lane: int) -> Any:
+        number = tirx.IntImm(_dtype(self._var), lane)
+        return structural_map(index, (tirx.Var, lambda v: number if v.same_as(self._var) else v))
+
+    def _dtype(self, value: Any) -> str:
+        return f"{_dtype(value)}x{self._lanes}"
+
+
+def _all(conditions: Sequence[Any]) -> Any:
+    return reduce(tirx.And, conditions)
+
+
+def _is_narrowed(value: Any) -> bool:
+    """Tell whether a value may be computed with more bits than it is stored with.
+
+    Of such a vector, if one lane only is stored, LLVM 22 stores that lane with all its bits.
+    """
+    bits, sources = int(tvm.DataType(_dtype(value)).bits), [value]
+    structural_walk(value, (tirx.Cast, lambda cast: sources.append(cast.value)))
+    return bits < _LEAST_BITS or any(int(tvm.DataType(_dtype(each)).bits) > bits for each in sources)
+
+
+def _reads(expression: Any) -> bool:
+    loads: list[Any] = []
+    structural_walk(expression, (TensorLoad, loads.append))
+    return bool(loads)
+
+
+def _is_true(condition: Any) -> bool:
+    return isinstance(condition, tirx.IntImm) and bool(condition.value)
+
+
+def _is_choice(call: Any) -> bool:
+    return getattr(call.op, "name", "") == _CHOICE
+
+
+def _dtype(expression: Any) -> str:
+    return str(expression.ty.dtype)
