@@ -84,7 +84,24 @@ def _masked_loop(loop: Any) -> Any:
     try:
         return lanes.statement(loop.body, None)
     except _NoVectors:
+        return _cut_short(loop)
+
+
+def _cut_short(loop: Any) -> Any:
+    """Return a loop over the lanes below a constant in place of one with a condition that says so.
+
+    LLVM would make masks of the condition: see `_is_narrowed`.
+    """
+    branch = loop.body
+    if not isinstance(branch, tirx.IfThenElse) or branch.else_case is not None:
         return loop
+    below = branch.condition
+    bounds = (
+        isinstance(below, tirx.LT) and below.a.same_as(loop.loop_var) and isinstance(below.b, tirx.IntImm)
+    )
+    return (
+        tirx.For(loop.loop_var, loop.min, below.b, tirx.ForKind.SERIAL, branch.then_case) if bounds else loop
+    )
 
 
 class _NoVectors(Exception):
