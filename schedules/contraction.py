@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import ceil, prod
 from typing import Any
 
+import tvm
 from tvm import s_tir
 from tvm.ir import TensorLoad
 from tvm.tirx import Add, Cast, IterVar, Mul, Var
@@ -152,11 +153,15 @@ class Contraction:
         """Products summed for one output."""
         return prod(self.extents[position] for position in self.reductions)
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of one contraction's weight."""
+        return self.columns * self.depth * int(tvm.DataType(self.weight_dtype).bits) // 8
+
 
 def weight_exceeds_l2(nest: Contraction, machine: Facts) -> bool:
     """Tell whether the weight is larger than the second caches of all cores together."""
-    item = machine.vector_bits // 8 // machine.lanes(nest.weight_dtype)
-    return nest.columns * nest.depth * item > machine.l2_bytes * machine.cores
+    return nest.weight_bytes > machine.l2_bytes * machine.cores
 
 
 @lru_cache(maxsize=16)  # each rule asks, and then its rewriting

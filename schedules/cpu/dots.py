@@ -19,7 +19,6 @@ first. Every vector of data serves nr multiply-adds, and every vector of the wei
 from __future__ import annotations
 
 from itertools import product
-from math import prod
 from typing import Any
 
 from tvm import s_tir
@@ -35,8 +34,9 @@ from .tile_choice import FMAS_IN_FLIGHT
 # More rows are worth panels: so many where the weight is in cache, so many where it comes from memory. On 2
 # threads of a Zen 3, by 4096 x 4096: 1 row takes 2.2 ms (3.3 by `general`), 3 rows 2.2 (6.5), 4 rows 2.2 (3.2
 # by `matmul`), 6 rows 3.0 (3.5), 8 rows 3.4 (4.0), 12 rows 4.9 (5.4), 16 rows 6.2 (6.2); 8 rows by 512 x 64
-# take 7.1 us (5.7).
-_MOST_IN_CACHE, _MOST_ROWS = 3, 12
+# take 7.1 us (5.7). 32 registers hold tiles that read less: on a Zen 4 16 rows take 3.9 ms (5.3), 24 rows 4.9
+# (6.2), 32 rows 7.0 (8.4), 48 rows 11.5 (10.7); but by 3072 x 768, which L3 holds, 16 rows 0.60 (0.56).
+_MOST_IN_CACHE, _MOST_ROWS, _MOST_IN_LARGE_TILES = 3, 12, 32
 # Panels that columns do not fill cannot be turned in registers. By 1000 x 2048, 12 rows take 0.51 ms (1.16 by
 # `matmul`), 32 rows 1.47 (1.86), 128 rows 5.7 (4.3); by 10 x 512, 32 rows 4 us (11).
 _MOST_UNTURNED = 32
@@ -44,8 +44,11 @@ _MOST_UNTURNED = 32
 _FEW = 8
 # The lanes of a vector of partial sums are added one by one: shorter sums spend their time on that.
 _LEAST_STEPS = 8
-# With more sums LLVM loads so far ahead that they leave their registers: 24 of them in 32.
-_MOST_SUMS = 2 * FMAS_IN_FLIGHT
+# With more sums LLVM loads so far ahead that they leave their registers, and with as many unless the columns,
+# whose vectors it keeps, are the fewer. Of 12 rows 6 x 4 sums take 0.92 of the time of 4 x 4, on a Zen 4, but
+# 3 x 8 twice as long.
+_MANY_SUMS, _MOST_SUMS = 2 * FMAS_IN_FLIGHT, 3 * FMAS_IN_FLIGHT
+_MANY_REGISTERS = 32
 _ROWS = tuple(range(1, _FEW + 1))
 _COLUMNS = (1, 2, 3, 4, 6, 8)
 
@@ -101,8 +104,7 @@ def dots_space(func: Any, target: Any) -> KnobSpace | None:
 
     rows = tuple(r for r in _ROWS if nest.row_extent % r == 0)
     columns = tuple(c for c in _COLUMNS if nest.columns % c == 0)
-    tiles = [tile for tile in product(rows, columns) if fits(*tile) and prod(tile) <= _MOST_SUMS]
-    mr, nr = min(tiles, key=_cost)
+    mr, nr = min((t for t in product(rows, columns) if fits(*t) and _keeps_registers(*t)), key=_cost)
     if mr == 1 and nest.row_extent > _FEW:
         return None
     return KnobSpace(
@@ -133,6 +135,10 @@ def _cost(tile: tuple[int, int]) -> tuple[float, int]:
     return (1 + 1 / mr + 1 / nr) / min(1, mr * nr / FMAS_IN_FLIGHT), -mr
 
 
+def _keeps_registers(mr: int, nr: int) -> bool:
+    return mr * nr <= (_MANY_SUMS if mr < nr else _MOST_SUMS)
+
+
 def _positive(knobs: Knobs) -> bool:
     return min(knobs.values()) >= 1
 
@@ -141,6 +147,8 @@ def _fits(nest: Contraction, machine: Facts) -> bool:
     plain = nest.plain and not nest.batch and not nest.rest and nest.staged is None
     along = nest.weight_axes[-1] == nest.reductions[-1] and nest.data_channel == nest.data_rank - 1
     most = _MOST_ROWS if weight_exceeds_l2(nest, machine) else _MOST_IN_CACHE
+    if machine.vector_registers >= _MANY_REGISTERS and nest.weight_bytes > machine.l3_bytes:
+        most = _MOST_IN_LARGE_TILES
     most = _MOST_UNTURNED if nest.columns % (2 * machine.lanes(nest.dtype)) else most
     few = nest.outer_rows * nest.row_extent <= most
     floating = nest.data_dtype.startswith(("float", "bfloat")) and nest.dtype.startswith("float")
