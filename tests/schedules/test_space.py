@@ -39,6 +39,47 @@ def test_points_are_the_combinations_that_keep_the_constraints():
     assert SPACE.default in SPACE.points
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda k: k["a"] * k["c"] <= 6,
+        lambda k: k.get("c", 0) > 1,
+        lambda k: max(k.values()) < 5,
+        lambda k: sum(dict(k).values()) % 2 == 0,
+        lambda k: {**k}["b"] != 2,
+        lambda k: len(k) == 3 and "b" in k and k["b"] > 1,
+        lambda k: all(value < 5 for _, value in k.items()),
+    ],
+)
+def test_a_rule_may_look_at_knobs_in_any_way(rule):
+    knobs = tuple(
+        Knob(name, values, "") for name, values in (("a", (1, 2, 3)), ("b", (1, 2)), ("c", (1, 2, 5)))
+    )
+    combinations = [dict(zip("abc", values, strict=True)) for values in product((1, 2, 3), (1, 2), (1, 2, 5))]
+    space = KnobSpace(knobs, (Constraint("a rule", rule),), combinations[0])
+    assert list(space.points) == [point for point in combinations if rule(point)]
+    assert 0 < len(space) < len(combinations)
+
+
+def test_a_rule_is_asked_once_for_the_knobs_that_it_looks_at():
+    asked = []
+    knobs = tuple(Knob(name, tuple(range(10)), "") for name in "abcd")
+    rule = Constraint("a is 3", lambda k: asked.append(k["a"]) or k["a"] == 3)
+    assert len(KnobSpace(knobs, (rule,), dict.fromkeys("abcd", 3))) == 1000
+    assert asked == list(range(10))
+
+
+def test_a_rule_may_fail_on_what_another_excludes():
+    knobs = (Knob("a", (0, 2), ""), Knob("b", (1, 2, 4), ""))
+    rules = (
+        Constraint("all are at least 1", lambda k: min(k.values()) >= 1),
+        Constraint("a divides 6", lambda k: 6 % k["a"] == 0),
+    )
+    assert len(KnobSpace(knobs, rules, {"a": 2, "b": 1})) == 3
+    with pytest.raises(ZeroDivisionError):
+        len(KnobSpace(knobs, rules[1:], {"a": 2, "b": 1}))
+
+
 def test_a_knob_without_values_is_refused():
     with pytest.raises(ts.InputError, match=r"a knob needs at least one value: Knob\('rows', \(\), \.\.\.\)"):
         Knob("rows", (), "rows")
