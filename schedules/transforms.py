@@ -122,7 +122,7 @@ def transpose_last(sch: s_tir.Schedule, block: Any, lanes: int, dtype: str) -> N
     *_, row, column = sch.get_loops(block)
     rows, row = sch.split(row, [None, lanes])
     columns, column = sch.split(column, [None, lanes])
-    sch.reorder(rows, columns, row, column)
+    sch.reorder(columns, rows, row, column)
     sch.tensorize(row, transposition_intrinsic(lanes, dtype))
 
 
