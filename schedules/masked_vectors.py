@@ -26,12 +26,14 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_map, structural_walk
 
 from ..machine.facts import has_feature
+from ..machine.vector_math import POLYNOMIALS
 from .loop_partition import as_plain_loops
 from .restatement import with_functions
 
 _FEATURES = ("avx512bw", "avx512vl")
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _LOGIC = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE, tirx.And, tirx.Or)
+_POLYNOMIALS = {f"tirx.{name}" for name in POLYNOMIALS}
 # Narrower numbers are computed as these.
 _LEAST_BITS = 32
 _CHOICE = "prim.if_then_else"
@@ -168,7 +170,7 @@ class _Lanes:
             return tirx.Select(condition, *others)
         if isinstance(value, tvm.ir.Call) and _is_choice(value):
             return self._choice(value, mask)
-        if isinstance(value, tvm.ir.Call) and value.op.has_attr("TVectorizable"):
+        if isinstance(value, tvm.ir.Call) and _is_vectorizable(value):
             operands = [self._vector(each, mask) for each in value.args]
             return tirx.call_intrin(self._dtype(value), value.op, *operands)
         raise _NoVectors
@@ -186,9 +188,9 @@ class _Lanes:
     def _load(self, load: Any, mask: Any) -> Any:
         at = self._place(load.indices)
         if not isinstance(at[-1], tirx.Ramp):
-            return tirx.Broadcast(TensorLoad(load.source, at), self._lanes)
+            return tirx.Broadcast(tirx.BufferLoad(load.source, at), self._lanes)
         if mask is None:
-            return TensorLoad(load.source, at)
+            return tirx.BufferLoad(load.source, at)
         return T.masked_load(self._dtype(load), load.source, *at, mask)
 
     def _place(self, indices: Sequence[Any]) -> list[Any]:
@@ -266,6 +268,13 @@ def _is_true(condition: Any) -> bool:
 
 def _is_choice(call: Any) -> bool:
     return getattr(call.op, "name", "") == _CHOICE
+
+
+def _is_vectorizable(call: Any) -> bool:
+    """Tell whether a function can be called with vectors."""
+    name = str(getattr(call.op, "name", ""))
+    polynomial = name in _POLYNOMIALS and _dtype(call) != "float64"
+    return polynomial or (isinstance(call.op, tvm.ir.Op) and bool(call.op.get_attr("TVectorizable")))
 
 
 def _dtype(expression: Any) -> str:

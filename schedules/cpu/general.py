@@ -16,8 +16,9 @@ After::
 - A sum along the contiguous axis is kept as ``lanes`` partial sums: LLVM may not reorder a float sum.
 - Neighbours that read the same elements are left to LLVM's loop vectorizer: it reads a vector and writes it
   in several, where TVM would read element by element.
-- Rows that are no whole vectors are one axis where they lie in memory like one (a sigmoid of 25200 x 85),
-  and are left to LLVM's loop vectorizer elsewhere.
+- Rows that are no whole vectors are one axis where they lie in memory like one (a sigmoid of 25200 x 85).
+  Elsewhere each is vectors and a shorter one: LLVM would unroll rows of up to 60 elements, and gather vectors
+  from several of them (768 x 49 rows of 49, exchanged: 2.9 ms so, 0.14 with vectors, 2 threads of a Zen 4).
 - Each step is taken where the computation allows it, so the rule applies to every PrimFunc: what it cannot
   improve it leaves as it is.
 """
@@ -146,7 +147,7 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
         tiles, neighbours = sch.split(inner, [None, steps])
         sch.unroll(neighbours)
         outer = outer or [tiles]
-    elif vectors or flattened:
+    elif vectors or flattened or (extents[-1] > lanes > 1):
         tiles, inner = sch.split(inner, [None, lanes])
         sch.vectorize(inner)
         if not vectors or len(loops) - 1 in chooses_along(sch, name):
@@ -232,15 +233,20 @@ def _schedule_reduction(sch: s_tir.Schedule, name: str, lanes: int, parallel: in
             sch.reorder(*(loops[i] for i in spatial + sums))
             _spread(sch, [loops[i] for i in spatial], work, parallel)
         return
-    outer, inner = [loops[i] for i in spatial[:-1]], loops[spatial[-1]]
+    outer, inner, rest = [loops[i] for i in spatial[:-1]], loops[spatial[-1]], []
     if lanes > 1 and extents[spatial[-1]] % lanes == 0:
         tiles, inner = sch.split(inner, [None, lanes])
         outer.append(tiles)
         sch.vectorize(inner)
+    elif outer and extents[spatial[-1]] > lanes > 1:
+        tiles, inner = sch.split(inner, [None, lanes])
+        sch.vectorize(inner)
+        partition(sch, tiles)
+        rest = [tiles]
     if not outer:
         tiles, inner = sch.split(inner, [None, 1])
         outer.append(tiles)
-    sch.reorder(*outer, *(loops[i] for i in sums), inner)
+    sch.reorder(*outer, *rest, *(loops[i] for i in sums), inner)
     at = _spread(sch, outer, work, parallel)
     _place_reader(sch, name, at)
     _attempt(sch.decompose_reduction, block, loops[sums[0]])

@@ -1,5 +1,7 @@
 """Vectors that end beyond their array: masked where the CPU has masks, right wherever they run."""
 
+import math
+
 import numpy as np
 import pytest
 import tunesmith as ts
@@ -140,12 +142,22 @@ def test_an_element_for_all_lanes_is_read_once(target):
         lambda x, i, j: x[i, COLUMNS - 1 - j],
         lambda x, i, j: x[i, (j * 3) % COLUMNS],
         lambda x, i, j: tirx.truncdiv(100, x[i, j]),
+        lambda x, i, j: te.erf(x[i, j].astype("float64")),
     ],
 )
 def test_what_is_no_vector_operation_stays_a_loop(element):
     """Elements not side by side, and divisions of integers, which lanes without a part would fail."""
     mod = vectorized(element, "int32")
     assert mask_vectors(mod, WITH_MASKS) is mod
+
+
+@pytest.mark.parametrize("function", [te.erf, te.tanh, te.sqrt])
+def test_polynomials_of_vectors(function, target):
+    mod = mask_vectors(vectorized(lambda x, i, j: function(te.abs(x[i, j]))), WITH_MASKS)
+    assert calls(mod) == [1, 1]
+    of = {te.erf: np.vectorize(math.erf), te.tanh: np.tanh, te.sqrt: np.sqrt}[function]
+    x = random_rows()
+    np.testing.assert_allclose(computed(mod, target, x), of(np.abs(x)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("other", [WITHOUT, ARM])

@@ -5,7 +5,9 @@ import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.kernels.operator import as_prim_func
+from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
+from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.loop_partition import partition_loops
 from tvm import relax, te, topi
 from tvm.script import relax as R
@@ -350,3 +352,23 @@ def test_how_much_is_computed_at_a_time_depends_on_what_it_is(operator, shape, l
 def test_functions_are_worth_threads_sooner(operator, threads, target):
     schedule = GENERAL.scheduled(ts.workload(operator, m=1, n=20000).func, target)
     assert ("T.parallel" in schedule.mod.script()) == threads
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape"),
+    [
+        ("transpose", {"a": 4, "b": 6, "c": 5, "d": 53, "order": "acbd"}),
+        ("batch_norm", {"n": 1, "h": 9, "w": 11, "c": 20}),
+        ("concat", {"b": 4, "c": 6, "d": 37, "more": 5, "axis": "c"}),
+        ("max_pool2d", {"n": 1, "h": 9, "w": 11, "c": 20, "kernel": 3, "padding": 1}),
+    ],
+)
+@pytest.mark.parametrize("mcpu", ["znver4", "znver3"])
+def test_rows_that_fill_no_vectors_are_vectors_and_a_rest(operator, shape, mcpu, target, assert_right):
+    """LLVM would unroll such rows, and gather its vectors from several of them."""
+    workload = ts.workload(operator, **shape)
+    assert_right(workload, GENERAL.scheduled(workload.func, target))
+    other = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+    code = generate_code(GENERAL.scheduled(workload.func, other).mod, other).mod.inspect_source("asm")
+    assert "gather" not in code and "scatter" not in code
+    assert "{%k" in code or mcpu == "znver3"
