@@ -24,6 +24,8 @@ _VECTORS = (
     ("neon", 128, 32),
 )
 _NO_VECTORS = (128, 16)
+# Of which vectors of elements of any width can be loaded and stored in part, as fast as whole ones.
+_MASKS = frozenset({"avx512bw", "avx512vl"})
 
 # Caches of a CPU that cannot be asked: the least among the server and desktop CPUs of the last ten years.
 _L1_BYTES = 32 * 1024
@@ -48,6 +50,8 @@ class Facts:
         Data caches in bytes: the first two of one core, the third shared.
     cores : int
         Cores to spread the work over.
+    has_masks : bool
+        Whether vectors can be loaded and stored in part: see `masked_vectors`.
     """
 
     vector_bits: int
@@ -56,6 +60,7 @@ class Facts:
     l2_bytes: int
     l3_bytes: int
     cores: int
+    has_masks: bool
 
     def lanes(self, dtype: str) -> int:
         """Count the elements of a dtype that fill a vector register: ``vector_bits // dtype_bits``."""
@@ -124,6 +129,7 @@ def _facts(text: str) -> Facts:
         l2_bytes=caches.get(2, _L2_BYTES),
         l3_bytes=caches.get(3, _L3_BYTES),
         cores=cores,
+        has_masks=target.kind.name == "llvm" and _features(text) >= _MASKS,
     )
 
 

@@ -25,12 +25,11 @@ from tvm.ir import TensorLoad
 from tvm.script import tirx as T
 from tvm_ffi import structural_map, structural_walk
 
-from ..machine.facts import has_feature
+from ..machine.facts import facts
 from ..machine.vector_math import POLYNOMIALS
 from .loop_partition import as_plain_loops
 from .restatement import with_functions
 
-_FEATURES = ("avx512bw", "avx512vl")
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _LOGIC = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE, tirx.And, tirx.Or)
 _POLYNOMIALS = {f"tirx.{name}" for name in POLYNOMIALS}
@@ -44,7 +43,7 @@ def mask_vectors(mod: Any, target: Any) -> Any:
 
     What is masked is lowered to plain loops, as in `partition_loops`.
     """
-    if not all(has_feature(target, feature) for feature in _FEATURES):
+    if not facts(target).has_masks:
         return mod
     functions = {name: func for name, func in mod.functions.items() if _may_need_masks(func)}
     plain = as_plain_loops(functions)

@@ -13,7 +13,7 @@ from ..space import KnobSpace
 from .operand_layout import PACK_NOTHING
 from .register_tile import register_tile
 from .tile_choice import ROW_STREAMS, TileChoice, dividing_lanes, tile_choice
-from .tile_space import reads_unpacked, tile_space
+from .tile_space import tile_space
 
 # A weight packed for so few rows is hardly used.
 _FEW_ROWS = 3
@@ -51,7 +51,7 @@ def _default(choice: TileChoice) -> dict[str, int]:
     pack = {}
     if few:
         lanes = dividing_lanes(nest.columns, lanes)
-        whole = [v for v in range(vectors, 0, -1) if reads_unpacked(nest, v * lanes)]
+        whole = [v for v in range(vectors, 0, -1) if choice.reads_unpacked(v * lanes)]
         if whole and not nest.constant_weight:
             vectors, pack = whole[0], {"pack": PACK_NOTHING}
     nr = vectors * lanes

@@ -94,11 +94,11 @@ def pad_operands(sch: s_tir.Schedule, nest: Contraction, lanes: int, mr: int, nr
     if nest.plain and nest.staged is not None and (pad_rows or pad_sums):
         sch.compute_inline(sch.get_sblock(nest.staged))
     if pad_sums:
-        _copy_lines(sch, nest, _producer_of(sch, block, nest.data))
+        _copy_lines(sch, nest, producer_of(sch, block, nest.data))
     elif pad_rows:
         # Along the rows each element has a condition of its own.
         wide = lanes if nest.data_channel == nest.data_rank - 1 else 1
-        copy_in_vectors(sch, _producer_of(sch, block, nest.data), wide, nest.is_worth_threads)
+        copy_in_vectors(sch, producer_of(sch, block, nest.data), wide, nest.is_worth_threads)
     return pad_rows or pad_columns
 
 
@@ -106,7 +106,7 @@ def pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int, prod
     """Lay the weight out in panels of nr columns: see `panel_order`."""
     block = sch.get_sblock(nest.block)
     if nest.columns % nr or nest.channels % products:
-        panels = _producer_of(sch, block, nest.weight)
+        panels = producer_of(sch, block, nest.weight)
         inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
     elif nest.weight_block:
         panels = sch.get_sblock(nest.weight_block)
@@ -176,7 +176,8 @@ def _copy_lines(sch: s_tir.Schedule, nest: Contraction, copy: Any, lanes: int | 
         sch.parallel(sch.fuse(*outer) if len(outer) > 1 else loops[0])
 
 
-def _producer_of(sch: s_tir.Schedule, block: Any, read: int) -> Any:
+def producer_of(sch: s_tir.Schedule, block: Any, read: int) -> Any:
+    """Return the block that writes what another reads at a position."""
     name = sch.get(block).reads[read].source.name
     for producer in sch.get_producers(block):
         if sch.get(producer).writes[0].source.name == name:

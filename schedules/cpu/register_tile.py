@@ -46,6 +46,7 @@ from .operand_layout import (
     pack_side_by_side,
     pack_weight,
     pad_operands,
+    producer_of,
     stage_data,
 )
 
@@ -84,7 +85,8 @@ def register_tile(
     split_columns : int
         1: threads share the columns first; 0: the rows.
     pack : int
-        ``PACK_NOTHING``: the weight is read where it lies; ``PACK_IN_BLOCK``: each block of columns packs its
+        ``PACK_NOTHING``: the weight is read where it lies, and masked where ``nr`` does not divide its
+        columns; ``PACK_IN_BLOCK``: each block of columns packs its
         own panels, hot in cache (the threads then share the columns); ``PACK_FIRST``: all panels are packed
         before the loops, which costs nothing where the weight is constant.
     pad : int
@@ -106,7 +108,11 @@ def register_tile(
     cut = pad == 0 and products == 1 and can_cut(nest, mr, block_rows, split_columns, pack)
     padded = pad_operands(sch, nest, lanes, 1 if cut else mr, nr, products)
     block = sch.get_sblock(nest.block)
-    panels = None if pack == PACK_NOTHING else pack_weight(sch, nest, nr, pack, products)
+    panels = None
+    if pack != PACK_NOTHING:
+        panels = pack_weight(sch, nest, nr, pack, products)
+    elif nest.columns % nr:
+        sch.compute_inline(producer_of(sch, block, nest.weight))
     if tail is None:
         tail = sch.get_consumers(block)[0] if padded else sch.cache_write(block, 0, "global")
     elif padded:

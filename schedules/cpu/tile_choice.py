@@ -179,6 +179,12 @@ class TileChoice:
         size = nest.outer_rows * nest.row_extent * nest.depth * int(tvm.DataType(nest.data_dtype).bits) // 8
         return self.panels(nr) >= _STAGING_PANELS and size > self.machine.l2_bytes // 2
 
+    def reads_unpacked(self, nr: int) -> bool:
+        """Tell whether vectors of the weight can be read where it lies; the last may be masked."""
+        nest = self.nest
+        lies = nest.weight_block is None and nest.weight_axes[-1] == nest.column and self.products == 1
+        return lies and (nest.columns % nr == 0 or self.machine.has_masks)
+
     def can_pack(self, knobs: Knobs, beside: int) -> bool:
         """Tell whether so many panels can be packed side by side."""
         panels = self.panels(knobs["nr"])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from math import ceil
 
-from ..contraction import Contraction
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING, can_stage
 from .register_tile import can_cut
@@ -89,8 +88,8 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
             lambda k: k["pack"] == PACK_FIRST or not nest.constant_weight,
         ),
         Constraint(
-            f"pack=0 needs nr to divide the columns ({nest.columns}) and columns that are contiguous",
-            lambda k: k["pack"] != PACK_NOTHING or (choice.products == 1 and reads_unpacked(nest, k["nr"])),
+            f"pack=0 needs columns that are contiguous, and nr to divide them ({nest.columns}) or masks",
+            lambda k: k["pack"] != PACK_NOTHING or choice.reads_unpacked(k["nr"]),
         ),
         Constraint(
             "pad=1 where rows could be cut off: mr leaves some, in one block of rows or with pack=1",
@@ -114,12 +113,6 @@ def _cuts(choice: TileChoice, knobs: Knobs) -> bool:
 def _stages(choice: TileChoice, knobs: Knobs) -> bool:
     whole = choice.nest.row_extent % knobs["mr"] == 0 or (knobs["pad"] == 0 and _cuts(choice, knobs))
     return choice.products == 1 and whole and can_stage(choice.nest)
-
-
-def reads_unpacked(nest: Contraction, nr: int) -> bool:
-    """Tell whether whole vectors of the weight can be read where it lies."""
-    lies = nest.weight_block is None and nest.weight_axes[-1] == nest.column
-    return lies and nest.columns % nr == 0
 
 
 def _positive(knobs: Knobs) -> bool:

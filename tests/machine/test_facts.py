@@ -10,19 +10,20 @@ X86, ARM = "x86_64-linux-gnu", "aarch64-linux-gnu"
 
 
 @pytest.mark.parametrize(
-    ("triple", "mcpu", "bits", "registers"),
+    ("triple", "mcpu", "bits", "registers", "masks"),
     [
-        (X86, "znver4", 512, 32),
-        (X86, "skylake-avx512", 512, 32),
-        (X86, "haswell", 256, 16),
-        (X86, "sandybridge", 256, 16),
-        (X86, "x86-64", 128, 16),
-        (ARM, "neoverse-n1", 128, 32),
+        (X86, "znver4", 512, 32, True),
+        (X86, "skylake-avx512", 512, 32, True),
+        (X86, "knl", 512, 32, False),  # masks of elements of 32 bits and more only
+        (X86, "haswell", 256, 16, False),
+        (X86, "sandybridge", 256, 16, False),
+        (X86, "x86-64", 128, 16, False),
+        (ARM, "neoverse-n1", 128, 32, False),
     ],
 )
-def test_vector_registers_follow_from_the_cpu(triple, mcpu, bits, registers):
+def test_vector_registers_and_masks_follow_from_the_cpu(triple, mcpu, bits, registers, masks):
     found = facts(as_target({"kind": "llvm", "mtriple": triple, "mcpu": mcpu}))
-    assert (found.vector_bits, found.vector_registers) == (bits, registers)
+    assert (found.vector_bits, found.vector_registers, found.has_masks) == (bits, registers, masks)
 
 
 def test_lanes():

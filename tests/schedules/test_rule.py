@@ -95,7 +95,7 @@ def test_dlight_schedules_every_function_of_a_module(target, run):
         assert func.attrs["tirx.is_scheduled"], name
         want, _ = ts.apply_default(workload.func, target)
         plain = func.without_attr("tirx.is_scheduled").with_attr("global_symbol", "main")
-        tvm.ir.assert_structural_equal(plain, finished(want.mod)["main"])
+        tvm.ir.assert_structural_equal(plain, finished(want.mod, target)["main"])
         inputs = inputs_for(workload.inputs, 3, workload.output.dtype)
         verdict = compare(
             run(func.with_attr("global_symbol", "main"), inputs)[0],

@@ -143,7 +143,6 @@ def test_wrong_knobs_are_named(knobs, message):
         ({"nr": 12, "lanes": 4, "pack": 0, "beside": 5}, "beside divides the panels packed at once"),
         ({"pad": 2}, "split_columns, pad, stage and skip are 0 or 1"),
         ({"pack": 3}, "pack is 0, 1 or 2"),
-        ({"nr": 16, "pack": 0}, r"pack=0 needs nr to divide the columns \(60\)"),
     ],
 )
 def test_a_tile_that_breaks_a_rule_is_refused_in_one_line(knobs, message):
@@ -151,6 +150,18 @@ def test_a_tile_that_breaks_a_rule_is_refused_in_one_line(knobs, message):
     with pytest.raises(ts.InputError, match=message) as error:
         ts.schedule_rules()["matmul"].scheduled(func, TARGETS["x86-64-v4"], knobs)
     assert "\n" not in str(error.value)
+
+
+def test_a_weight_is_read_as_it_lies_in_whole_vectors_unless_there_are_masks():
+    func, odd = ts.workload("matmul", m=18, n=60, k=20).func, {"nr": 16, "pack": 0}
+    with pytest.raises(
+        ts.InputError, match=r"pack=0 needs columns that are contiguous, and nr to divide them \(60"
+    ):
+        schedules.rule("matmul").scheduled(func, TARGETS["haswell"], odd)
+    assert schedules.rule("matmul").scheduled(func, TARGETS["znver4"], odd) is not None
+    turned = ts.workload("matmul", m=18, n=60, k=20, transpose="NT").func
+    with pytest.raises(ts.InputError, match="pack=0 needs columns that are contiguous"):
+        schedules.rule("matmul").scheduled(turned, TARGETS["znver4"], {"nr": 16, "pack": 0})
 
 
 def test_blocks_of_a_convolution_are_parts_of_a_line_or_whole_lines():

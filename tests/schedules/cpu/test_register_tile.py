@@ -229,3 +229,15 @@ def test_panels_of_a_large_weight_are_packed_side_by_side_by_default(workload, b
     assert MATMUL.space(workload.func, cpu("haswell")).default["beside"] == beside
     constant = workload.func.with_attr(CONSTANT_ARGUMENTS, [1])
     assert MATMUL.space(constant, cpu("haswell")).default["beside"] == 1
+
+
+@pytest.mark.parametrize("shape", [{"m": 1, "n": 2001, "k": 37}, {"m": 5, "n": 131, "k": 64}])
+def test_a_weight_whose_columns_fill_no_vectors_is_read_masked(shape, target, assert_right):
+    """A few rows use it once: what packs it moves it three times."""
+    func = ts.workload("matmul", **shape).func
+    assert MATMUL.space(func, cpu("haswell")).default["pack"] == 1
+    schedule = MATMUL.scheduled(func, cpu("x86-64-v4"))
+    assert "B_pad" not in block_names(schedule)
+    assert_right(ts.workload("matmul", **shape), schedule)
+    code = generate_code(schedule.mod, cpu("x86-64-v4")).mod.inspect_source("asm")
+    assert re.search(r"vmovups\s.*%zmm\d+ {%k\d} {z}", code)
