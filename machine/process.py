@@ -29,6 +29,7 @@ _INTRINSICS_OF_ARCH = {
     "riscv64": "riscv_cpu",
 }
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
+_KEPT_OUT = ("torch", "tvm.runtime.disco")
 
 
 def usable_cpus() -> int:
@@ -78,20 +79,23 @@ def require_sound_tvm() -> None:
 
 
 def keep_torch_out(module: str = "tvm") -> None:
-    """Import TVM, or ``tvm_ffi`` alone, without PyTorch.
+    """Import TVM, or ``tvm_ffi`` alone, without PyTorch and without what the installed TVM does not have.
 
     Both import torch where it is installed, and that takes longer than TVM itself. Torch can still be
-    imported afterwards.
+    imported afterwards. TVM also tries to import its distributed runtime, which is not in the wheel, and does
+    without: the error costs 0.25 s, because it is the first one and debug symbols are read for it.
     """
     from importlib import import_module
 
     if "torch" in sys.modules or "tvm_ffi" in sys.modules:
         return
-    sys.modules["torch"] = None  # type: ignore[assignment]  # how Python says "not importable"
+    for name in _KEPT_OUT:
+        sys.modules[name] = None  # type: ignore[assignment]  # how Python says "not importable"
     try:
         import_module(module)
     finally:
-        del sys.modules["torch"]
+        for name in _KEPT_OUT:
+            del sys.modules[name]
 
 
 def load_tensor_intrinsics(target: Any) -> None:

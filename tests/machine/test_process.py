@@ -153,6 +153,20 @@ import torch
     assert python(code).splitlines() == ["True", "torch was imported"]
 
 
+def test_tvm_without_the_runtime_that_its_wheel_lacks():
+    code = """
+import sys
+asked = []
+class Finder:
+    find_spec = staticmethod(lambda name, path=None, target=None: asked.append(name))
+sys.meta_path.insert(0, Finder)
+from tunesmith.machine.process import keep_torch_out
+keep_torch_out()
+print("tvm.relax" in asked, "tvm.runtime.disco" in asked, "tvm.runtime.disco" in sys.modules)
+"""
+    assert python(code) == "True False False"
+
+
 def test_torch_that_is_there_already_stays():
     code = """
 import sys, types
