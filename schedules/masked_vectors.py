@@ -60,7 +60,7 @@ def _may_need_masks(func: Any) -> bool:
             structural_walk(
                 loop.body,
                 [
-                    (s_tir.SBlockRealize, lambda b: found.append(b) if not _is_true(b.predicate) else None),
+                    (s_tir.SBlockRealize, lambda b: found.append(b) if not _is_one(b.predicate) else None),
                     (tirx.IfThenElse, found.append),
                     (tvm.ir.Call, lambda call: found.append(call) if _is_choice(call) else None),
                 ],
@@ -138,7 +138,7 @@ class _Lanes:
             body = self.statement(statement.then_case, self._both(mask, varying))
             return tirx.IfThenElse(_all(uniform), body, None) if uniform else body
         if isinstance(statement, tirx.BufferStore):
-            value, at = self._vector(statement.value, mask), self._place(statement.indices)
+            value, at = self._vector(statement.value, mask), self._place(statement.buffer, statement.indices)
             if not isinstance(at[-1], tirx.Ramp):
                 raise _NoVectors
             if mask is None:
@@ -151,7 +151,7 @@ class _Lanes:
     def _vector(self, value: Any, mask: Any) -> Any:
         """Return the vector of an expression's values in all lanes."""
         if not self._varies(value):
-            return tirx.Broadcast(value, self._lanes)
+            return self._shared(value, mask)
         if isinstance(value, TensorLoad):
             return self._load(value, mask)
         integer = "int" in _dtype(value)
@@ -185,17 +185,29 @@ class _Lanes:
         return tirx.if_then_else(_all(uniform), value, otherwise) if uniform else value
 
     def _load(self, load: Any, mask: Any) -> Any:
-        at = self._place(load.indices)
+        at = self._place(load.source, load.indices)
         if not isinstance(at[-1], tirx.Ramp):
-            return tirx.Broadcast(tirx.BufferLoad(load.source, at), self._lanes)
+            return self._shared(tirx.BufferLoad(load.source, at), mask)
         if mask is None:
             return tirx.BufferLoad(load.source, at)
         return T.masked_load(self._dtype(load), load.source, *at, mask)
 
-    def _place(self, indices: Sequence[Any]) -> list[Any]:
+    def _shared(self, value: Any, mask: Any) -> Any:
+        """Return a vector of a value that is the same in all lanes.
+
+        It is read whatever the mask says: nothing that the mask is about may say where.
+        """
+        if mask is not None and _reads(value):
+            masked = tirx.analysis.undefined_vars(mask, [])
+            if any(v.same_as(other) for v in tirx.analysis.undefined_vars(value, []) for other in masked):
+                raise _NoVectors
+        return tirx.Broadcast(value, self._lanes)
+
+    def _place(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
         """Return the indices of consecutive elements, or of one that all lanes share."""
         *outer, last = (self._steps(index) for index in indices)
-        if any(step for _, step in outer) or last[1] > 1:
+        apart = last[1] and buffer.strides and not _is_one(buffer.strides[-1])
+        if any(step for _, step in outer) or apart:
             raise _NoVectors
         ramp = tirx.Ramp(last[0], tirx.IntImm(_dtype(last[0]), 1), self._lanes)
         return [*(start for start, _ in outer), ramp if last[1] else last[0]]
@@ -261,8 +273,8 @@ def _reads(expression: Any) -> bool:
     return bool(loads)
 
 
-def _is_true(condition: Any) -> bool:
-    return isinstance(condition, tirx.IntImm) and bool(condition.value)
+def _is_one(number: Any) -> bool:
+    return isinstance(number, tirx.IntImm) and int(number.value) == 1
 
 
 def _is_choice(call: Any) -> bool:

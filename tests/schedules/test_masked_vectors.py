@@ -193,6 +193,31 @@ def test_a_condition_of_a_whole_row_stays_one(target):
     assert (found[4] == 99).all()
 
 
+def test_elements_apart_in_memory_stay_a_loop():
+    @T.prim_func(s_tir=True)
+    def main(a: T.handle, y: T.Buffer((5, 37), "float32")):
+        x = T.match_buffer(a, (5, 37), "float32", strides=[200, 2])
+        for i, o in T.grid(5, 3):
+            for v in T.vectorized(16):
+                if o * 16 + v < 37:
+                    y[i, o * 16 + v] = x[i, o * 16 + v]
+
+    assert calls(mask_vectors(tvm.IRModule({"main": main}), WITH_MASKS)) == [0, 0]
+
+
+def test_what_all_lanes_share_is_not_read_where_none_takes_part():
+    """The fourth vector is beyond the rows, and there is no fourth element of x."""
+
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((3,), "float32"), y: T.Buffer((37,), "float32")):
+        for o in range(4):
+            for v in T.vectorized(16):
+                if o * 16 + v < 37:
+                    y[o * 16 + v] = x[o] * 2.0
+
+    assert calls(mask_vectors(tvm.IRModule({"main": main}), WITH_MASKS)) == [0, 0]
+
+
 def test_code_generation_masks():
     mod = vectorized(lambda x, i, j: x[i, j] * 2.0)
     masked, plain = (
