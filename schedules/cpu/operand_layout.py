@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import s_tir
 
-from ..analysis import loops_inside
+from ..analysis import loads_of, loops_inside
 from ..contraction import Contraction
 from ..dot_product import instruction_of, interleave, turn
 from ..transforms import (
@@ -94,12 +94,23 @@ def pad_operands(sch: s_tir.Schedule, nest: Contraction, lanes: int, mr: int, nr
     if nest.plain and nest.staged is not None and (pad_rows or pad_sums):
         sch.compute_inline(sch.get_sblock(nest.staged))
     if pad_sums:
-        _copy_lines(sch, nest, producer_of(sch, block, nest.data))
+        copy, (rank, channel) = producer_of(sch, block, nest.data), _channel_axis(sch, nest, block)
+        if channel != rank - 1:  # the window's taps come after the channels where these come first
+            relayout_read(sch, block, nest.data, copy, last_order(rank, channel))
+        _copy_lines(sch, nest, copy)
     elif pad_rows:
         # Along the rows each element has a condition of its own.
         wide = lanes if nest.data_channel == nest.data_rank - 1 else 1
         copy_in_vectors(sch, producer_of(sch, block, nest.data), wide, nest.is_worth_threads)
     return pad_rows or pad_columns
+
+
+def _channel_axis(sch: s_tir.Schedule, nest: Contraction, block: Any) -> tuple[int, int]:
+    """Return how many axes the data have that a block reads, and which of them the channels are."""
+    node = sch.get(block)
+    data, channel = node.reads[nest.data].source, node.iter_vars[nest.reductions[-1]].var
+    read = next(load for load in loads_of(node.body) if load.source.same_as(data))
+    return len(read.indices), next(i for i, index in enumerate(read.indices) if index.same_as(channel))
 
 
 def pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int, products: int) -> Any:

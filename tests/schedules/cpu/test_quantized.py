@@ -225,3 +225,13 @@ assert {HERE.function!r} in replay_trace(open({str(trace)!r}).read(), w.func).mo
 """
     with WorkerGroup(1) as group:
         group.workers[0].call(exec, code, 120)
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_channels_first_that_are_no_whole_instructions(kernel, target, assert_right):
+    """They are filled up with zeros, in a copy in which they are the last axis."""
+    image = {"n": 2, "h": 7, "w": 6, "ci": 15, "co": 31, "padding": kernel // 2, "layout": "NCHW"}
+    workload = ts.workload("conv2d", dtype="int8", **image, kh=kernel, kw=kernel)
+    rule = rules_for(workload.func, target)[0]
+    assert rule.name == "quantized"
+    assert_right(workload, rule.scheduled(workload.func, target))
