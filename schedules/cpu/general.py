@@ -147,7 +147,7 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
         tiles, neighbours = sch.split(inner, [None, steps])
         sch.unroll(neighbours)
         outer = outer or [tiles]
-    elif vectors or flattened or (extents[-1] > lanes > 1):
+    elif vectors or flattened or (extents[-1] > lanes > 1 and _ends_rows(sch, name)):
         tiles, inner = sch.split(inner, [None, lanes])
         sch.vectorize(inner)
         if not vectors or len(loops) - 1 in chooses_along(sch, name):
@@ -164,6 +164,17 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
     for producer in sch.get_producers(block):
         if _is_line(sch, str(sch.get(producer).name_hint)) and _attempt(sch.compute_at, producer, at):
             partition(sch, sch.get_loops(producer)[-1])
+
+
+def _ends_rows(sch: s_tir.Schedule, name: str) -> bool:
+    """Tell whether rows of a block may have a rest: nothing is reduced, no other place chooses with theirs.
+
+    Beside reductions TVM may lose the condition of the rest, and beside that of a rest a causal mask.
+    """
+    last = len(sch.get(sch.get_sblock(name)).iter_vars) - 1
+    chosen = chooses_along(sch, name)
+    reduces = any(is_reduction(sch, each) for each in block_names(sch))
+    return name in output_blocks(sch) and not reduces and (chosen <= {last} or last not in chosen)
 
 
 def _is_line(sch: s_tir.Schedule, name: str) -> bool:
@@ -238,7 +249,7 @@ def _schedule_reduction(sch: s_tir.Schedule, name: str, lanes: int, parallel: in
         tiles, inner = sch.split(inner, [None, lanes])
         outer.append(tiles)
         sch.vectorize(inner)
-    elif outer and extents[spatial[-1]] > lanes > 1:
+    elif outer and extents[spatial[-1]] > lanes > 1 and name in output_blocks(sch):
         tiles, inner = sch.split(inner, [None, lanes])
         sch.vectorize(inner)
         partition(sch, tiles)

@@ -372,3 +372,13 @@ def test_rows_that_fill_no_vectors_are_vectors_and_a_rest(operator, shape, mcpu,
     code = generate_code(GENERAL.scheduled(workload.func, other).mod, other).mod.inspect_source("asm")
     assert "gather" not in code and "scatter" not in code
     assert "{%k" in code or mcpu == "znver3"
+
+
+@pytest.mark.parametrize("mcpu", ["znver4", "znver3"])
+@pytest.mark.parametrize("shape", [{"m": 71, "n": 71, "d": 48}, {"m": 72, "n": 72, "d": 32}])
+def test_rows_with_a_rest_beside_reductions_and_a_causal_mask_are_right(mcpu, shape, assert_right):
+    """TVM lost the condition of the rest, or that of the mask: each is left to LLVM."""
+    workload = ts.workload("attention", heads=2, **shape, causal=1)
+    other = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+    for knobs in ({}, {"lanes": 8}, {"lanes": 16, "parallel": 0}):
+        assert_right(workload, GENERAL.scheduled(workload.func, other, knobs))
