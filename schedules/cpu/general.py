@@ -17,9 +17,8 @@ After::
 - Neighbours that read the same elements are left to LLVM's loop vectorizer: it reads a vector and writes it
   in several, where TVM would read element by element.
 - Rows that are no whole vectors are one axis where they lie in memory like one (a sigmoid of 25200 x 85).
-  Elsewhere, if nothing is reduced beside, each is vectors and a shorter one: LLVM would unroll rows of up to 60
-  elements, and gather vectors from several (768 x 49 rows of 49, exchanged: 2.9 ms so, 0.14 with vectors, 2
-  threads of a Zen 4).
+  Elsewhere, if nothing is reduced beside, each is vectors and a shorter one: LLVM would unroll rows of up to
+  60 elements, and gather vectors from several (768 x 49 rows of 49, exchanged: 2.9 ms so, 0.14 with vectors).
 - Each step is taken where the computation allows it, so the rule applies to every PrimFunc: what it cannot
   improve it leaves as it is.
 """
