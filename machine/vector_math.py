@@ -31,6 +31,9 @@ from tvm.tirx import register_intrin_lowering
 POLYNOMIALS = ("exp", "tanh", "erf", "sigmoid")
 """The functions that are computed so."""
 
+POLYNOMIAL_CALLS = frozenset(f"tirx.{name}" for name in POLYNOMIALS)
+"""What calls of them are named in TVM."""
+
 CHAINS = 4
 """Vectors to compute together: each is a chain of operations that wait for each other, others fill the wait.
 

@@ -12,7 +12,9 @@ from tvm.sym import Analyzer
 from tvm.tirx import IterVar, Var
 from tvm_ffi import structural_map, structural_walk
 
-_CONDITION = "prim.if_then_else"
+CHOICE = "prim.if_then_else"
+"""What TVM calls a choice of which only one side is computed."""
+
 _MOST_STEPS = 8
 
 
@@ -99,7 +101,7 @@ def gathered_buffers(body: Any) -> list[Any]:
 
 def has_condition(sch: s_tir.Schedule, block: str) -> bool:
     """Tell whether a block chooses between values by position, as padding does."""
-    return _CONDITION in called(sch.get(sch.get_sblock(block)).body)
+    return CHOICE in called(sch.get(sch.get_sblock(block)).body)
 
 
 def chooses_along(sch: s_tir.Schedule, block: str) -> set[int]:
@@ -107,7 +109,7 @@ def chooses_along(sch: s_tir.Schedule, block: str) -> set[int]:
     node, used = sch.get(sch.get_sblock(block)), set()
 
     def visit(call: Any) -> None:
-        if str(getattr(call.op, "name", "")) == _CONDITION:
+        if str(getattr(call.op, "name", "")) == CHOICE:
             used.update(index_variables(call.args[:1]))
 
     structural_walk(node.body, [(Call, visit)])
@@ -116,7 +118,7 @@ def chooses_along(sch: s_tir.Schedule, block: str) -> set[int]:
 
 def uses_calls(sch: s_tir.Schedule, block: str) -> bool:
     """Tell whether a block calls a function such as exp, which is dear to compute twice."""
-    return bool(called(sch.get(sch.get_sblock(block)).body) - {_CONDITION})
+    return bool(called(sch.get(sch.get_sblock(block)).body) - {CHOICE})
 
 
 def called(body: Any) -> set[str]:

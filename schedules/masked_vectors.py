@@ -26,16 +26,15 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_map, structural_walk
 
 from ..machine.facts import facts
-from ..machine.vector_math import POLYNOMIALS
+from ..machine.vector_math import POLYNOMIAL_CALLS
+from .analysis import CHOICE
 from .loop_partition import as_plain_loops
 from .restatement import with_functions
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _LOGIC = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE, tirx.And, tirx.Or)
-_POLYNOMIALS = {f"tirx.{name}" for name in POLYNOMIALS}
 # Narrower numbers are computed as these.
 _LEAST_BITS = 32
-_CHOICE = "prim.if_then_else"
 
 
 def mask_vectors(mod: Any, target: Any) -> Any:
@@ -47,7 +46,9 @@ def mask_vectors(mod: Any, target: Any) -> Any:
         return mod
     functions = {name: func for name, func in mod.functions.items() if _may_need_masks(func)}
     plain = as_plain_loops(functions)
-    masked = {name: func.with_body(_masked(func.body)) for name, func in plain.items()}
+    masked = {
+        name: func.with_body(structural_map(func.body, (tirx.For, _masked))) for name, func in plain.items()
+    }
     return with_functions(mod, {n: f for n, f in masked.items() if not f.body.same_as(plain[n].body)})
 
 
@@ -71,11 +72,7 @@ def _may_need_masks(func: Any) -> bool:
     return bool(found)
 
 
-def _masked(body: Any) -> Any:
-    return structural_map(body, (tirx.For, _masked_loop))
-
-
-def _masked_loop(loop: Any) -> Any:
+def _masked(loop: Any) -> Any:
     """Return vectors in place of a vectorized loop with conditions of its lanes; others as they are."""
     if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(loop.extent, tirx.IntImm):
         return loop
@@ -278,13 +275,13 @@ def _is_one(number: Any) -> bool:
 
 
 def _is_choice(call: Any) -> bool:
-    return getattr(call.op, "name", "") == _CHOICE
+    return getattr(call.op, "name", "") == CHOICE
 
 
 def _is_vectorizable(call: Any) -> bool:
     """Tell whether a function can be called with vectors."""
     name = str(getattr(call.op, "name", ""))
-    polynomial = name in _POLYNOMIALS and _dtype(call) != "float64"
+    polynomial = name in POLYNOMIAL_CALLS and _dtype(call) != "float64"
     return polynomial or (isinstance(call.op, tvm.ir.Op) and bool(call.op.get_attr("TVectorizable")))
 
 

@@ -9,7 +9,7 @@ import tvm
 from tvm import s_tir
 
 from ...machine.facts import facts
-from ...machine.vector_math import CHAINS, POLYNOMIALS
+from ...machine.vector_math import CHAINS, POLYNOMIAL_CALLS
 from ..analysis import (
     block_names,
     called,
@@ -22,7 +22,6 @@ from ..analysis import (
 from ..space import Constraint, Knob, KnobSpace
 from ..streaming import exceeds_caches
 
-_POLYNOMIALS = {f"tirx.{name}" for name in POLYNOMIALS}
 # What is left over after so many vectors is little.
 _LONG = 8
 # What is read or written at a time where little is computed.
@@ -56,7 +55,7 @@ def _lanes(func: Any, widest: int) -> int:
     names = block_names(sch)
     if gathered_buffers(func.body) or any(is_reduction(sch, name) for name in names):
         return widest
-    if _POLYNOMIALS & called(func.body):
+    if POLYNOMIAL_CALLS & called(func.body):
         # Narrower types are computed in float32: they are several vectors of it already.
         widths = (together * widest for together in (CHAINS, 2) if bits >= 32)
         outputs = output_blocks(sch)

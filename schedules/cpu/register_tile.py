@@ -27,7 +27,6 @@ Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008
 
 from __future__ import annotations
 
-from math import gcd
 from typing import Any
 
 from tvm import s_tir
@@ -49,9 +48,7 @@ from .operand_layout import (
     producer_of,
     stage_data,
 )
-
-# Vectors of fewer elements are worth no branches.
-_LEAST_LANES = 4
+from .tile_choice import dividing_lanes
 
 
 def register_tile(
@@ -213,8 +210,7 @@ def _stored_lanes(nest: Contraction, lanes: int, nr: int) -> int:
     """
     if nest.columns % nr == 0 or nest.columns <= nr or nest.output_column != nest.output_rank - 1:
         return lanes
-    whole = gcd(nest.columns, lanes)
-    return whole if whole >= _LEAST_LANES else lanes
+    return dividing_lanes(nest.columns, lanes)
 
 
 def _inline_around(sch: s_tir.Schedule, nest: Contraction) -> Any | None:
