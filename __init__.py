@@ -68,11 +68,11 @@ def __getattr__(name: str) -> Any:
     """Import a public name on first use (PEP 562)."""
     if name not in _PUBLIC:
         raise AttributeError(f"module 'tunesmith' has no attribute {name!r}")
-    from .machine.process import keep_torch_out, require_sound_tvm
+    from .machine.process import import_tvm, require_sound_tvm
 
     require_sound_tvm()
     # Most of what is public imports all of TVM then; what only runs packages does with this.
-    keep_torch_out("tvm_ffi")
+    import_tvm("tvm_ffi")
     value = getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
     globals()[name] = value
     return value

@@ -38,11 +38,11 @@ def doctor(rpc_tracker: str | None, rpc_key: str | None, as_json: bool) -> int:
         raise InputError("--rpc-key is a key of a tracker: give --rpc-tracker as well")
     # Nothing here imports TVM before the diagnosis has found it sound: a bad one crashes the process.
     from ..machine.diagnosis import diagnose
-    from ..machine.process import keep_torch_out, require_sound_tvm
+    from ..machine.process import import_tvm, require_sound_tvm
 
     try:
         require_sound_tvm()
-        keep_torch_out()
+        import_tvm()
         sound = True
     except InputError:
         sound = False

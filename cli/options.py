@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from ..machine.errors import unknown_name
-from ..machine.process import keep_torch_out, require_sound_tvm
+from ..machine.process import import_tvm, require_sound_tvm
 
 DEBUG = "--debug"
 DEFAULT_DATABASE = "tunesmith.db"
@@ -62,7 +62,7 @@ class TvmCommand(Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         require_sound_tvm()
-        keep_torch_out(self._imports)
+        import_tvm(self._imports)
         return super().invoke(ctx)
 
 

@@ -30,6 +30,7 @@ _INTRINSICS_OF_ARCH = {
 }
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 _KEPT_OUT = ("torch", "tvm.runtime.disco")
+_AUTOLOAD = "TVM_DEVICE_BACKEND_AUTOLOAD"
 
 
 def usable_cpus() -> int:
@@ -78,11 +79,12 @@ def require_sound_tvm() -> None:
         )
 
 
-def keep_torch_out(module: str = "tvm") -> None:
-    """Import TVM, or ``tvm_ffi`` alone, without PyTorch and without what the installed TVM does not have.
+def import_tvm(module: str = "tvm") -> None:
+    """Import TVM, or ``tvm_ffi`` alone, without what takes longest and is not needed for CPUs.
 
-    Both import torch where it is installed, and that takes longer than TVM itself. Torch can still be
-    imported afterwards. TVM also tries to import its distributed runtime, which is not in the wheel, and does
+    Both import torch where it is installed, and that takes longer than TVM itself; torch can still be
+    imported afterwards. TVM's back ends of other devices take 0.35 s of 0.85; `load_backends` loads them when
+    they are wanted. And TVM tries to import its distributed runtime, which is not in the wheel, and does
     without: the error costs 0.25 s, because it is the first one and debug symbols are read for it.
     """
     from importlib import import_module
@@ -91,11 +93,33 @@ def keep_torch_out(module: str = "tvm") -> None:
         return
     for name in _KEPT_OUT:
         sys.modules[name] = None  # type: ignore[assignment]  # how Python says "not importable"
+    wanted = os.environ.get(_AUTOLOAD)
+    os.environ[_AUTOLOAD] = "0"
     try:
         import_module(module)
     finally:
         for name in _KEPT_OUT:
             del sys.modules[name]
+        del os.environ[_AUTOLOAD]
+        if wanted is not None:
+            os.environ[_AUTOLOAD] = wanted
+    if module == "tvm":
+        from .runtime import load_runtime
+
+        # TVM loads the second of its libraries with the back ends.
+        load_runtime()
+
+
+@cache
+def load_backends() -> None:
+    """Have TVM load its back ends of other devices than CPUs, unless the environment says otherwise."""
+    from tvm.backend import _autoload_backends as start
+    from tvm.backend.loader import is_loaded
+
+    # Where TVM was imported in the plain way, they are there.
+    if not is_loaded("cuda"):
+        start._AUTO_LOAD_DONE = False
+        start._autoload_backends()
 
 
 def load_tensor_intrinsics(target: Any) -> None:

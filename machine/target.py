@@ -12,7 +12,7 @@ from typing import Any
 from tvm.target import Target, codegen, list_tags
 
 from .errors import InputError, unknown_name
-from .process import usable_cpus
+from .process import load_backends, usable_cpus
 from .vector_math import use_vector_math
 
 HOST = "host"
@@ -100,6 +100,9 @@ def _check_cpu(mcpu: str, triple: str) -> None:
 
 def _from_name(text: str) -> Any:
     """Look up a kind or a tag."""
+    if text != "llvm":
+        # They bring tags.
+        load_backends()
     words = text.split()
     if len(words) > 1 and words[0] in Target.list_kinds():
         options = dict(word.lstrip("-").split("=", 1) for word in words[1:] if "=" in word)
@@ -129,6 +132,8 @@ def _from_json(text: str, what: str) -> Any:
 
 def _from_config(config: str | dict[str, Any]) -> Any:
     """Make the target; TVM's own errors become one line."""
+    if isinstance(config, dict) and config.get("kind") != "llvm":
+        load_backends()
     try:
         return Target(config)
     except (ValueError, TypeError) as error:

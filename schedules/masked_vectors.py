@@ -15,7 +15,7 @@ are not (a store takes 12 cycles on a Zen 3), and on aarch64 LLVM would write ou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -53,34 +53,47 @@ def mask_vectors(mod: Any, target: Any) -> Any:
 
 
 def _may_need_masks(func: Any) -> bool:
-    """Tell whether a function has vectorized loops with any condition or choice in them."""
+    """Tell whether a function has vectorized loops with a condition or choice of their lanes in them."""
     found: list[Any] = []
 
     def look_into(loop: Any) -> None:
-        if loop.kind == tirx.ForKind.VECTORIZED and not found:
-            structural_walk(
-                loop.body,
-                [
-                    (s_tir.SBlockRealize, lambda b: found.append(b) if not _is_one(b.predicate) else None),
-                    (tirx.IfThenElse, found.append),
-                    (tvm.ir.Call, lambda call: found.append(call) if _is_choice(call) else None),
-                ],
-            )
+        if loop.kind == tirx.ForKind.VECTORIZED and not found and _chooses(loop):
+            found.append(loop)
 
     if isinstance(func, tirx.PrimFunc):
         structural_walk(func.body, (tirx.For, look_into))
     return bool(found)
 
 
+def _chooses(loop: Any) -> bool:
+    """Tell whether a condition in a loop depends on its variable, or on what blocks in it bind to that."""
+    lanes, conditions = [loop.loop_var], []
+
+    def look_into(realize: Any) -> None:
+        conditions.append(realize.predicate)
+        bound = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        lanes.extend([axis.var for axis, value in bound if _depends(value, lanes)])
+
+    structural_walk(
+        loop.body,
+        [
+            (s_tir.SBlockRealize, look_into),
+            (tirx.IfThenElse, lambda choice: conditions.append(choice.condition)),
+            (tvm.ir.Call, lambda call: conditions.append(call.args[0]) if _is_choice(call) else None),
+        ],
+        order="pre",
+    )
+    return any(_depends(condition, lanes) for condition in conditions)
+
+
 def _masked(loop: Any) -> Any:
     """Return vectors in place of a vectorized loop with conditions of its lanes; others as they are."""
     if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(loop.extent, tirx.IntImm):
         return loop
-    lanes = _Lanes(loop.loop_var, int(loop.extent))
-    if int(loop.extent) == 1 or not lanes.choose(loop.body):
+    if int(loop.extent) == 1 or not _chooses(loop):
         return loop
     try:
-        return lanes.statement(loop.body, None)
+        return _Lanes(loop.loop_var, int(loop.extent)).statement(loop.body, None)
     except _NoVectors:
         return _cut_short(loop)
 
@@ -113,18 +126,6 @@ class _Lanes:
         self._var, self._lanes = var, lanes
         self._analyzer = sym.Analyzer()
         self._analyzer.bind(var, tvm.ir.Range(0, lanes))
-
-    def choose(self, body: Any) -> bool:
-        """Tell whether a condition in a loop's body depends on the lane."""
-        conditions: list[Any] = []
-        structural_walk(
-            body,
-            [
-                (tirx.IfThenElse, lambda choice: conditions.append(choice.condition)),
-                (tvm.ir.Call, lambda call: conditions.append(call.args[0]) if _is_choice(call) else None),
-            ],
-        )
-        return any(map(self._varies, conditions))
 
     def statement(self, statement: Any, mask: Any) -> Any:
         """Return a statement on vectors; ``mask`` says which lanes take part, None for all."""
@@ -194,10 +195,8 @@ class _Lanes:
 
         It is read whatever the mask says: nothing that the mask is about may say where.
         """
-        if mask is not None and _reads(value):
-            masked = tirx.analysis.undefined_vars(mask, [])
-            if any(v.same_as(other) for v in tirx.analysis.undefined_vars(value, []) for other in masked):
-                raise _NoVectors
+        if mask is not None and _reads(value) and _depends(value, tirx.analysis.undefined_vars(mask, [])):
+            raise _NoVectors
         return tirx.Broadcast(value, self._lanes)
 
     def _place(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
@@ -240,7 +239,7 @@ class _Lanes:
         return _all(masks) if masks else None
 
     def _varies(self, expression: Any) -> bool:
-        return any(v.same_as(self._var) for v in tirx.analysis.undefined_vars(expression, []))
+        return _depends(expression, [self._var])
 
     def _at(self, index: Any, lane: int) -> Any:
         number = tirx.IntImm(_dtype(self._var), lane)
@@ -248,6 +247,11 @@ class _Lanes:
 
     def _dtype(self, value: Any) -> str:
         return f"{_dtype(value)}x{self._lanes}"
+
+
+def _depends(expression: Any, variables: Iterable[Any]) -> bool:
+    used = tirx.analysis.undefined_vars(expression, [])
+    return any(v.same_as(other) for v in used for other in variables)
 
 
 def _all(conditions: Sequence[Any]) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...machine.process import keep_torch_out, usable_cpus
+from ...machine.process import import_tvm, usable_cpus
 from ...tuning.benchmark.turn_tasks import make_ready
 
 ONNX = ".onnx"
@@ -64,7 +64,7 @@ Ready = tuple[Callable[..., Any], Sequence[Any], Callable[[Any], Sequence[Any]]]
 
 
 def _package(job: ContenderJob) -> Ready:
-    keep_torch_out("tvm_ffi")
+    import_tvm("tvm_ffi")
     from .package import load_package
 
     package = load_package(job.path)

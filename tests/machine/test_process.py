@@ -145,8 +145,8 @@ def test_tvm_without_torch(tmp_path):
     code = f"""
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
-from tunesmith.machine.process import keep_torch_out
-keep_torch_out()
+from tunesmith.machine.process import import_tvm
+import_tvm()
 print("tvm" in sys.modules)
 import torch
 """
@@ -160,19 +160,45 @@ asked = []
 class Finder:
     find_spec = staticmethod(lambda name, path=None, target=None: asked.append(name))
 sys.meta_path.insert(0, Finder)
-from tunesmith.machine.process import keep_torch_out
-keep_torch_out()
+from tunesmith.machine.process import import_tvm
+import_tvm()
 print("tvm.relax" in asked, "tvm.runtime.disco" in asked, "tvm.runtime.disco" in sys.modules)
 """
     assert python(code) == "True False False"
+
+
+OTHER_DEVICES = """
+import os
+from tunesmith.machine.process import import_tvm
+import_tvm()
+import tvm_ffi
+from tunesmith.machine.target import as_target, host_target
+from tvm.backend.loader import is_loaded
+from tvm.target import list_tags
+tvm_ffi.get_global_func("tvm.contrib.sort.argsort")
+host_target()
+print(is_loaded("cuda"), as_target({"kind": "llvm"}).kind.name, is_loaded("cuda"))
+print(as_target(os.environ.get("NAME", "nvidia/nvidia-h100")).kind.name, is_loaded("cuda"))
+print(os.environ.get("TVM_DEVICE_BACKEND_AUTOLOAD"))
+"""
+
+
+def test_back_ends_of_other_devices_are_loaded_when_one_is_asked_for():
+    expected = ["False llvm False", "cuda True", "None"]
+    assert python(OTHER_DEVICES, TVM_DEVICE_BACKEND_AUTOLOAD=None).splitlines() == expected
+
+
+def test_back_ends_that_the_user_does_not_want_stay_out():
+    found = python(OTHER_DEVICES, TVM_DEVICE_BACKEND_AUTOLOAD="0", NAME="cuda").splitlines()
+    assert found == ["False llvm False", "cuda False", "0"]
 
 
 def test_torch_that_is_there_already_stays():
     code = """
 import sys, types
 sys.modules["torch"] = torch = types.ModuleType("torch")
-from tunesmith.machine.process import keep_torch_out
-keep_torch_out()
+from tunesmith.machine.process import import_tvm
+import_tvm()
 print(sys.modules["torch"] is torch)
 """
     assert python(code) == "True"

@@ -14,8 +14,8 @@ from tvm import relax
 RUN = """
 import sys
 from pathlib import Path
-from tunesmith.machine.process import keep_torch_out
-keep_torch_out("tvm_ffi")
+from tunesmith.machine.process import import_tvm
+import_tvm("tvm_ffi")
 import numpy as np
 from tunesmith.machine.arrays import as_numpy, as_tensor
 from tunesmith.machine.runtime import load_library, thread_count, virtual_machine

@@ -1,6 +1,6 @@
 """Worker processes: where candidates are built and run, so that one that hangs or crashes costs one trial.
 
-A group of workers starts as one process that imports TVM once (0.8 s) and forks each worker. When a
+A group of workers starts as one process that imports TVM once (0.4 s) and forks each worker. When a
 worker dies, that first process tells why and forks another one: 10 ms instead of a new start. When it dies
 itself, all is started again. All of them end with their parent, however it ends, and none sees the
 terminal's Ctrl-C: the parent decides.

@@ -95,11 +95,11 @@ def _forked(worker: int, output: int, tell: Sequence[Connection]) -> int:
 
 
 def _import_all(modules: list[str]) -> None:
-    from ...machine.process import keep_torch_out
+    from ...machine.process import import_tvm
 
     gc.disable()
     if "tvm" in modules:
-        keep_torch_out()
+        import_tvm()
     for name in modules:
         importlib.import_module(name)
     # What was imported stays: looking through it in every worker would find nothing and copy its pages.

@@ -6,7 +6,7 @@ import sys
 
 import psutil
 
-from ...machine.process import keep_torch_out
+from ...machine.process import import_tvm
 from .fresh import Job, answer
 
 _LINES = 20
@@ -17,7 +17,7 @@ def tune_long(job: Job) -> Job:
 
     The job: ``operator``, ``shape``, ``space``, ``strategy``, ``trials``, ``database``.
     """
-    keep_torch_out()
+    import_tvm()
     from ...kernels import operator
     from ..measuring.measurement import Timing
     from ..reporting.events import Event, TrialEnded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...machine.process import keep_torch_out
+from ...machine.process import import_tvm
 from ..processes.worker import start_workers
 from .fresh import Job, answer
 
@@ -14,7 +14,7 @@ def tune_own(job: Job) -> Job:
     """
     # They import TVM while this process does.
     workers = start_workers()
-    keep_torch_out()
+    import_tvm()
     from ...kernels import operator
     from ..records.compilation import SKETCH
     from ..reporting.events import quiet

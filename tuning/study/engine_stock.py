@@ -11,7 +11,7 @@ import logging
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ...machine.process import keep_torch_out
+from ...machine.process import import_tvm
 from .fresh import Job, answer
 
 # What MetaSchedule writes down as the time of a trial that failed is 1e10.
@@ -23,7 +23,7 @@ def tune_stock(job: Job) -> Job:
 
     The job: ``func_ir`` and ``target`` as JSON, ``trials``.
     """
-    keep_torch_out()
+    import_tvm()
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
