@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from ..machine.errors import InputError, unknown_name
+from ..machine.process import load_backends
 from .operator import Operator
 
 
@@ -68,6 +69,8 @@ def _run(path: Path, shown: str) -> ModuleType:
     assert spec is not None and spec.loader is not None, "a .py file always has a loader"
     module = module_from_spec(spec)
     sys.modules[name] = module
+    # The file may use them: whoever wrote it had imported TVM in the plain way.
+    load_backends()
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -1,6 +1,7 @@
 """A user's own operator, FILE.py:NAME, and every way to get it wrong."""
 
 import pickle
+import subprocess
 import sys
 
 import pytest
@@ -65,6 +66,19 @@ def test_an_operator_from_a_file(file, text, draw, run, assert_close):
 def test_what_a_file_defines_can_be_found_by_its_module(file):
     define = operator(f"{file}:DOUBLE").define
     assert pickle.loads(pickle.dumps(define)) is define
+
+
+def test_a_file_may_use_tvms_other_back_ends(tmp_path):
+    path = tmp_path / "ops.py"
+    path.write_text("from tvm.backend.loader import is_loaded\nvalue = is_loaded('cuda')\n")
+    code = f"""
+from tunesmith.machine.process import import_tvm
+import_tvm()
+from tunesmith.kernels.user_file import _names_in
+print(_names_in("{path}")["value"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_a_file_is_read_anew(file):

@@ -11,7 +11,7 @@ import logging
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ...machine.process import import_tvm
+from ...machine.process import import_tvm, load_backends
 from .fresh import Job, answer
 
 # What MetaSchedule writes down as the time of a trial that failed is 1e10.
@@ -24,6 +24,8 @@ def tune_stock(job: Job) -> Job:
     The job: ``func_ir`` and ``target`` as JSON, ``trials``.
     """
     import_tvm()
+    # It has instructions of all devices parsed.
+    load_backends()
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
