@@ -23,9 +23,9 @@ from .rule import ScheduleRule
 
 # In order of preference: the first that applies is the default. The last applies to everything.
 RULES: tuple[ScheduleRule, ...] = (
+    DOTS,
     QUANTIZED,
     FEW_ROWS,
-    DOTS,
     MATMUL,
     WINOGRAD,
     CONV2D,

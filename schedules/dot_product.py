@@ -7,13 +7,14 @@ registered in its process: an intrinsic is when it is used, or when a trace name
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 from typing import Any
 
 from tvm import s_tir
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
-from ..machine.dot_instructions import DOT_INSTRUCTIONS, WIDENED, DotInstruction, performed_by
+from ..machine.dot_instructions import DOT_INSTRUCTIONS, WIDE, WIDENED, DotInstruction, performed_by
 from .transposition import performing, transposed
 
 
@@ -22,6 +23,9 @@ def register_intrinsics(trace: str) -> None:
     for instruction in DOT_INSTRUCTIONS:
         if _dot_products_name(instruction) in trace:
             _register_dot_products(instruction)
+        for types in _operands(instruction):
+            if _parts_name(instruction, *types) in trace:
+                _register_parts(instruction, *types)
         for narrow in {instruction.weight_dtype, *WIDENED}:
             if _interleaving_name(instruction, narrow) in trace:
                 _register_interleaving(instruction, narrow)
@@ -30,9 +34,13 @@ def register_intrinsics(trace: str) -> None:
 
 
 def instruction_of(lanes: int, products: int, data_dtype: str, weight_dtype: str) -> DotInstruction:
-    """Return the instruction of this shape for operands of these types; a space offers no others."""
-    wanted = (lanes, products, data_dtype, weight_dtype)
-    return next(i for i in DOT_INSTRUCTIONS if (i.lanes, i.products, i.data_dtype, i.weight_dtype) == wanted)
+    """Return the instruction of this shape for operands of these types, as they are or widened.
+
+    A space offers no others.
+    """
+    types = (data_dtype, weight_dtype)
+    of_shape = [i for i in DOT_INSTRUCTIONS if (i.lanes, i.products) == (lanes, products)]
+    return next(i for i in of_shape if types in _operands(i))
 
 
 def gather_products(
@@ -60,6 +68,16 @@ def use_dot_products(sch: s_tir.Schedule, start: Any, block: Any, instruction: D
     (zero,) = sch.get_child_blocks(zeros)
     sch.vectorize(sch.get_loops(zero)[-1])
     sch.tensorize(products, _register_dot_products(instruction))
+
+
+def use_sums_of_parts(
+    sch: s_tir.Schedule, lane: Any, instruction: DotInstruction, data_dtype: str, weight_dtype: str
+) -> None:
+    """Put an instruction in place of a loop over lanes, in each of which neighbouring products are summed.
+
+    Operands of other types are widened to the instruction's.
+    """
+    sch.tensorize(lane, _register_parts(instruction, data_dtype, weight_dtype))
 
 
 def interleave(sch: s_tir.Schedule, panels: Any, instruction: DotInstruction) -> list[Any]:
@@ -93,6 +111,17 @@ def _dot_products_name(instruction: DotInstruction) -> str:
     return name if types == ("uint8", "int8") else "_".join((name, *types))
 
 
+def _operands(instruction: DotInstruction) -> list[tuple[str, str]]:
+    """Return the types of operands that an instruction multiplies, as they are or widened."""
+    types = (instruction.data_dtype, instruction.weight_dtype)
+    return list(product(WIDENED, repeat=2)) if types == (WIDE, WIDE) else [types]
+
+
+def _parts_name(instruction: DotInstruction, data_dtype: str, weight_dtype: str) -> str:
+    shape = f"{instruction.lanes}x{instruction.products}"
+    return f"tunesmith_parts_{shape}_{data_dtype}_{weight_dtype}"
+
+
 def _interleaving_name(instruction: DotInstruction, narrow: str) -> str:
     name = f"tunesmith_interleave_{instruction.products}x{instruction.lanes}"
     types = narrow, instruction.weight_dtype
@@ -109,6 +138,15 @@ def _register_dot_products(instruction: DotInstruction) -> str:
     """Register what an instruction does; return its name."""
     name = _dot_products_name(instruction)
     TensorIntrin.register(name, _dot_products(instruction), performed_by(instruction), override=True)
+    return name
+
+
+@cache
+def _register_parts(instruction: DotInstruction, data_dtype: str, weight_dtype: str) -> str:
+    """Register how an instruction sums parts of a product of two rows; return its name."""
+    name = _parts_name(instruction, data_dtype, weight_dtype)
+    described = _parts(instruction, data_dtype, weight_dtype)
+    TensorIntrin.register(name, described, _parts_in_registers(instruction, described), override=True)
     return name
 
 
@@ -145,6 +183,36 @@ def _dot_products(instruction: DotInstruction) -> Any:
                     C[vj] = C[vj] + T.cast(A[vq], "int32") * T.cast(B[vj, vq], "int32")
 
     return described
+
+
+def _parts(instruction: DotInstruction, data_dtype: str, weight_dtype: str) -> Any:
+    lanes, products, elements = instruction.lanes, instruction.products, instruction.elements
+
+    @T.prim_func(s_tir=True)
+    def described(a: T.handle, b: T.handle, c: T.handle) -> None:
+        A = T.match_buffer(a, (elements,), data_dtype, offset_factor=1)
+        B = T.match_buffer(b, (elements,), weight_dtype, offset_factor=1)
+        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1)
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:elements], B[0:elements])
+            T.writes(C[0:lanes])
+            for j, q in T.grid(lanes, products):
+                with T.sblock("parts"):
+                    vj, vq = T.axis.remap("SR", [j, q])
+                    C[vj] = C[vj] + T.cast(A[vj * products + vq], "int32") * T.cast(
+                        B[vj * products + vq], "int32"
+                    )
+
+    return described
+
+
+def _parts_in_registers(instruction: DotInstruction, described: Any) -> Any:
+    (A, B, C), zero, elements = described.params, [T.int64(0)], instruction.elements
+    loaded = [each.vload(zero, f"{each.dtype}x{elements}") for each in (A, B)]
+    types = (instruction.data_dtype, instruction.weight_dtype)
+    data, weight = (T.cast(each, f"{dtype}x{elements}") for each, dtype in zip(loaded, types, strict=True))
+    sums = instruction.added(C.vload(zero, f"int32x{instruction.lanes}"), data, weight)
+    return performing(described, [C.vstore(zero, sums)])
 
 
 def _interleaved(instruction: DotInstruction, narrow: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tvm import s_tir
@@ -20,6 +20,23 @@ LEAST_PARALLEL_WORK = 1 << 15
 
 LEAST_PARALLEL_SUMS = 1 << 17
 """Multiply-adds below which it does: one core does these in 1 us."""
+
+
+def attempt(primitive: Callable[..., Any], *args: Any) -> bool:
+    """Apply a primitive where the computation allows it; a refused one changes nothing."""
+    try:
+        primitive(*args)
+    except s_tir.ScheduleError:
+        return False
+    return True
+
+
+def spread(sch: s_tir.Schedule, loops: Sequence[Any], work: int, parallel: int) -> Any:
+    """Fuse loops and run them on all threads where that pays; return the fused loop."""
+    fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+    if parallel and work >= LEAST_PARALLEL_WORK:
+        attempt(sch.parallel, fused)
+    return fused
 
 
 def inline_blocks(sch: s_tir.Schedule, names: Iterable[str]) -> None:

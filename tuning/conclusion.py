@@ -25,7 +25,7 @@ def conclude(sessions: Sequence[Session], stopped_by: str) -> TuneResult:
     if not first.begun:
         first.announce()
     if stopped_by != "interrupted":
-        with first.at_work(), first.timed("confirm"):
+        with first.time_spent.at_work(), first.time_spent.on("confirm"):
             _compare(sessions)
     result = _result(sessions, stopped_by)
     first.options.progress(result)

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import tvm
 
@@ -24,43 +20,21 @@ from .budget import Standing
 from .learning.experience import experiences
 from .ledger import Ledger
 from .measuring.cases import Cases
-from .measuring.measurement import Timing
+from .options import Options
 from .records.candidate import Candidate
 from .records.database import Database
 from .records.record import Record
-from .reporting.events import Learned, Progress, Started, TrialEnded, quiet
-from .reporting.pace import Pace
-from .running.device import Device
+from .reporting.events import Learned, Started, TrialEnded, quiet
 from .running.pipeline import Conditions, Pipeline, Trial
 from .running.runner import device_lock
 from .running.workbench import Workbench
 from .search import Search, make_strategy
 from .strategies.strategy import AHEAD, LearnsFromOthers
+from .time_spent import TimeSpent
 from .trial import TrialOrigin
 
 # A workload of whose trials not one was right after so many is given up: its time is others' time.
 DEAD_END_TRIALS = 32
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a tuning was asked for; see `tune`. ``number`` of ``of``: which of the call's workloads it is."""
-
-    target: Any
-    device: Device
-    strategy: str
-    cost_model: str | None
-    seed: int
-    early_stopping: int | None
-    roofline: float | None
-    deadline: float
-    timing: Timing
-    give_up_factor: float
-    transfer: bool
-    progress: Progress
-    pace: Pace
-    number: int
-    of: int
 
 
 class Session:
@@ -95,8 +69,7 @@ class Session:
         self._search, self.bench, self.options = search, bench, options
         self.database = database
         self.target = target_text(options.target)
-        self._spent_s = 0.0
-        self._seconds = dict.fromkeys(("search", "confirm"), 0.0)
+        self.time_spent = TimeSpent()
         self._flight: deque[Trial] = deque()
         self._ended: dict[int, Record] = {}
         self._exhausted = False
@@ -150,7 +123,7 @@ class Session:
         )
         if not self.ledger.tried_default:
             self._submit(search.default, default=True)
-        with self.timed("search"):
+        with self.time_spent.on("search"):
             self._strategy = make_strategy(
                 search, options.strategy, workload, options.target, options.seed, options.cost_model
             )
@@ -189,7 +162,7 @@ class Session:
 
         ``stopped_by`` says when no further turn makes sense.
         """
-        with self.at_work():
+        with self.time_spent.at_work():
             self._try(trials, until)
 
     def _try(self, trials: int, until: float) -> None:
@@ -226,7 +199,7 @@ class Session:
             wanted = min(chunk, self._goal - told - len(self._flight))
             if wanted <= 0:
                 return
-            with self.timed("search"):
+            with self.time_spent.on("search"):
                 self._learn_from_others()
                 self._learn_what_others_measured()
                 candidates = self._strategy.ask(wanted)
@@ -278,7 +251,7 @@ class Session:
     def _tell(self, trial: Trial) -> None:
         record = self._ended.pop(id(trial))
         if trial.space == self._search.name:
-            with self.timed("search"):
+            with self.time_spent.on("search"):
                 self._strategy.tell(trial.candidate, record)
 
     def _stop_reason(self) -> str | None:
@@ -320,24 +293,4 @@ class Session:
     @property
     def seconds(self) -> dict[str, float]:
         """Where the time of this session went."""
-        confirm_s = self._seconds["confirm"]
-        spent = {"search": self._seconds["search"], **self._pipeline.seconds, "confirm": confirm_s}
-        return {**spent, "other": self._spent_s - sum(spent.values())}
-
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Count the time of this workload: the others' turns lie between its own."""
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self._spent_s += time.monotonic() - start
-
-    @contextmanager
-    def timed(self, part: str) -> Iterator[None]:
-        """Count the time of a part of the work."""
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self._seconds[part] += time.monotonic() - start
+        return self.time_spent.spent(self._pipeline.seconds)

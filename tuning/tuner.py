@@ -17,6 +17,7 @@ from ..machine.target import as_target
 from ..schedules.rule import ScheduleRule
 from .limits import check_limits
 from .measuring.measurement import Timing
+from .options import Options
 from .processes.worker import WorkerGroup
 from .records.database import Database
 from .remote.tracker import Remote
@@ -26,7 +27,7 @@ from .reporting.progress import progress_named
 from .running.device import this_machine
 from .running.workbench import Workbench
 from .search import searches_for, strategy_name
-from .session import Options, Session
+from .session import Session
 from .turns import tune_together
 
 TRIALS = 64

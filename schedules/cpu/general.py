@@ -13,7 +13,7 @@ After::
             for j % lanes (vectorized): c[i, j] += h(g(f(x)), i, j, k)
 
 - What is computed element by element is computed where it is used, unless it is dear and used more than once.
-- A sum along the contiguous axis is kept as ``lanes`` partial sums: LLVM may not reorder a float sum.
+- Sums are kept in registers, as `general_reduction` says.
 - Neighbours that read the same elements are left to LLVM's loop vectorizer: it reads a vector and writes it
   in several, where TVM would read element by element.
 - Rows that are no whole vectors are one axis where they lie in memory like one (a sigmoid of 25200 x 85).
@@ -25,23 +25,18 @@ After::
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import Any
 
 from tvm import s_tir
-from tvm.tirx import ForKind, IterVar
+from tvm.tirx import ForKind
 
 from ..analysis import (
     block_names,
     chooses_along,
-    contiguous_reduction,
     flat_axes,
     has_condition,
-    is_elementwise_after,
     is_read_by_more,
     is_reduction,
-    loops_by_kind,
     output_blocks,
     static_extents,
     steps_of_reading,
@@ -51,7 +46,8 @@ from ..analysis import (
 from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..streaming import stream_output, streams
-from ..transforms import LEAST_PARALLEL_WORK, vectorize_last
+from ..transforms import attempt, spread, vectorize_last
+from .general_reduction import schedule_reduction
 from .general_space import fills_vectors, general_space
 
 # A function such as exp takes as long as so many elements that are moved. On 2 threads of a Zen 3, 16384
@@ -81,7 +77,7 @@ def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: 
         if not _is_simple(sch, name):
             continue
         if is_reduction(sch, name):
-            _schedule_reduction(sch, name, lanes, parallel)
+            schedule_reduction(sch, name, lanes, parallel)
         elif _is_line(sch, name):
             continue  # its reader places it
         elif not _is_placed(sch, name) and not _schedule_padding(sch, name, lanes, parallel):
@@ -96,15 +92,6 @@ GENERAL = ScheduleRule(
 )
 
 
-def _attempt(primitive: Callable[..., Any], *args: Any) -> bool:
-    """Apply a primitive where the computation allows it; a refused one changes nothing."""
-    try:
-        primitive(*args)
-    except s_tir.ScheduleError:
-        return False
-    return True
-
-
 def _inline_elementwise(sch: s_tir.Schedule) -> None:
     """Compute elementwise blocks inside their readers, unless that repeats dear work or breaks up vectors."""
     for name in block_names(sch):
@@ -114,7 +101,7 @@ def _inline_elementwise(sch: s_tir.Schedule) -> None:
         reduced = [r for r in readers if is_reduction(sch, str(sch.get(r).name_hint))]
         dear = uses_calls(sch, name) and (len(readers) > 1 or is_read_by_more(sch, name))
         if not dear and not (reduced and has_condition(sch, name)) and not _is_line(sch, name):
-            _attempt(sch.compute_inline, sch.get_sblock(name))
+            attempt(sch.compute_inline, sch.get_sblock(name))
 
 
 def _is_simple(sch: s_tir.Schedule, name: str) -> bool:
@@ -140,7 +127,7 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
         copy = sch.cache_write(block, 0, "global")
     loops = sch.get_loops(block)
     if extents is None:
-        _attempt(sch.parallel, loops[0])
+        attempt(sch.parallel, loops[0])
         return
     outer, inner = list(loops[:-1]), loops[-1]
     if steps > 1:
@@ -160,9 +147,9 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
             stream_output(sch, copy, tiles, lanes, dtype)
     elif len(loops) == 1:
         outer = [inner]
-    at = _spread(sch, outer, prod(extents) * (_CALL if uses_calls(sch, name) else 1), parallel)
+    at = spread(sch, outer, prod(extents) * (_CALL if uses_calls(sch, name) else 1), parallel)
     for producer in sch.get_producers(block):
-        if _is_line(sch, str(sch.get(producer).name_hint)) and _attempt(sch.compute_at, producer, at):
+        if _is_line(sch, str(sch.get(producer).name_hint)) and attempt(sch.compute_at, producer, at):
             partition(sch, sch.get_loops(producer)[-1])
 
 
@@ -198,7 +185,7 @@ def _flatten(sch: s_tir.Schedule, name: str, lanes: int) -> bool:
     if prod(extents[-flat:]) % lanes and chooses_along(sch, name):
         return False
     # Refused where the loops are another block's as well.
-    return _attempt(sch.fuse, *sch.get_loops(sch.get_sblock(name))[-flat:])
+    return attempt(sch.fuse, *sch.get_loops(sch.get_sblock(name))[-flat:])
 
 
 def _schedule_padding(sch: s_tir.Schedule, name: str, lanes: int, parallel: int) -> bool:
@@ -219,100 +206,5 @@ def _schedule_padding(sch: s_tir.Schedule, name: str, lanes: int, parallel: int)
         along = sch.fuse(*sch.get_loops(block)[-2:])
         if int(sch.get(along).extent) % lanes == 0:
             vectorize_last(sch, block, lanes)
-    _spread(sch, outer, prod(extents), parallel)
+    spread(sch, outer, prod(extents), parallel)
     return True
-
-
-def _schedule_reduction(sch: s_tir.Schedule, name: str, lanes: int, parallel: int) -> None:
-    """Spread the outputs over threads and vectors; sum inside, in registers."""
-    extents = static_extents(sch, name)
-    block = sch.get_sblock(name)
-    kinds = [v.iter_type for v in sch.get(block).iter_vars]
-    loops = sch.get_loops(block)
-    spatial = [i for i, kind in enumerate(kinds) if kind == IterVar.DataPar]
-    sums = [i for i, kind in enumerate(kinds) if kind == IterVar.CommReduce]
-    if extents is None or len(spatial) + len(sums) != len(kinds) or not spatial:
-        _attempt(sch.parallel, loops[0])
-        return
-    work = prod(extents)
-    if contiguous_reduction(sch, name):
-        if lanes > 1 and extents[sums[-1]] % lanes == 0 and extents[sums[-1]] > lanes:
-            _partial_sums(sch, name, [loops[i] for i in spatial], loops[sums[-1]], lanes, work, parallel)
-        elif lanes > 1 and len(sums) == 1 and extents[sums[0]] > 4 * lanes and _is_single(sch, name):
-            _partial_sums_apart(sch, name, loops[sums[0]], 4 * lanes, work, parallel)
-        else:
-            sch.reorder(*(loops[i] for i in spatial + sums))
-            _spread(sch, [loops[i] for i in spatial], work, parallel)
-        return
-    outer, inner, rest = [loops[i] for i in spatial[:-1]], loops[spatial[-1]], []
-    if lanes > 1 and extents[spatial[-1]] % lanes == 0:
-        tiles, inner = sch.split(inner, [None, lanes])
-        outer.append(tiles)
-        sch.vectorize(inner)
-    elif outer and extents[spatial[-1]] > lanes > 1 and name in output_blocks(sch):
-        tiles, inner = sch.split(inner, [None, lanes])
-        sch.vectorize(inner)
-        partition(sch, tiles)
-        rest = [tiles]
-    if not outer:
-        tiles, inner = sch.split(inner, [None, 1])
-        outer.append(tiles)
-    sch.reorder(*outer, *rest, *(loops[i] for i in sums), inner)
-    at = _spread(sch, outer, work, parallel)
-    _place_reader(sch, name, at)
-    _attempt(sch.decompose_reduction, block, loops[sums[0]])
-
-
-def _partial_sums(
-    sch: s_tir.Schedule, name: str, spatial: list[Any], contiguous: Any, lanes: int, work: int, parallel: int
-) -> None:
-    """Sum ``lanes`` interleaved parts as one vector, then the parts."""
-    _, lane = sch.split(contiguous, [None, lanes])
-    partial = sch.rfactor(lane, 0)
-    final = sch.get_sblock(name)
-    rows = sch.get_loops(final)[: len(spatial)]
-    at = _spread(sch, list(rows), work, parallel)
-    if _attempt(sch.compute_at, partial, at):
-        lane_loop, *sums = sch.get_loops(partial)[1:]
-        sch.reorder(*sums, lane_loop)
-        _attempt(sch.vectorize, lane_loop)
-        _attempt(sch.decompose_reduction, partial, sums[0])
-
-
-def _is_single(sch: s_tir.Schedule, name: str) -> bool:
-    """Tell whether a reduction keeps one value: TVM factors no other."""
-    return len(sch.get(sch.get_sblock(name)).writes) == 1
-
-
-def _partial_sums_apart(
-    sch: s_tir.Schedule, name: str, contiguous: Any, width: int, work: int, parallel: int
-) -> None:
-    """Sum ``width`` interleaved parts of rows that they do not divide, in loops of their own.
-
-    Where TVM moves these into the loops of the sums, it loses the condition of the last, incomplete part.
-    """
-    steps, lane = sch.split(contiguous, [None, width])
-    partition(sch, steps)
-    partial = sch.rfactor(lane, len(sch.get(sch.get_sblock(name)).writes[0].source.shape))
-    rows, (step, *_) = loops_by_kind(sch, partial, 0)
-    *rows, lane = rows
-    sch.reorder(*rows, step, lane)
-    sch.vectorize(lane)
-    if rows:
-        _spread(sch, rows, work, parallel)
-    _attempt(sch.decompose_reduction, partial, step)
-
-
-def _place_reader(sch: s_tir.Schedule, name: str, at: Any) -> None:
-    """Compute the one elementwise reader of a sum right after it, on the part just summed."""
-    readers = sch.get_consumers(sch.get_sblock(name))
-    if len(readers) == 1 and is_elementwise_after(sch, name, str(sch.get(readers[0]).name_hint)):
-        _attempt(sch.reverse_compute_at, readers[0], at)
-
-
-def _spread(sch: s_tir.Schedule, loops: list[Any], work: int, parallel: int) -> Any:
-    """Fuse loops and run them on all threads where that pays; return the fused loop."""
-    fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
-    if parallel and work >= LEAST_PARALLEL_WORK:
-        _attempt(sch.parallel, fused)
-    return fused

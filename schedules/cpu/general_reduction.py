@@ -1,0 +1,122 @@
+"""Reductions of the general schedule: sums in registers, outputs in vectors or sums in parts.
+
+- Where outputs lie side by side, a vector of them is summed at a time.
+- A sum along the contiguous axis is kept as ``lanes`` partial sums: LLVM may not reorder a float sum.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from tvm import s_tir
+from tvm.tirx import IterVar
+
+from ..analysis import (
+    contiguous_reduction,
+    is_elementwise_after,
+    loops_by_kind,
+    output_blocks,
+    static_extents,
+)
+from ..loop_partition import partition
+from ..transforms import attempt, spread
+
+
+def schedule_reduction(sch: s_tir.Schedule, name: str, lanes: int, parallel: int) -> None:
+    """Spread the outputs of a reduction over threads and vectors, in place; sum inside, in registers.
+
+    Parameters
+    ----------
+    sch : Schedule
+        A schedule of any PrimFunc.
+    name : str
+        The block that reduces; its loops are as they were.
+    lanes : int
+        Elements in a vector.
+    parallel : int
+        1 spreads the outputs over the threads where there is enough work.
+    """
+    extents = static_extents(sch, name)
+    block = sch.get_sblock(name)
+    kinds = [v.iter_type for v in sch.get(block).iter_vars]
+    loops = sch.get_loops(block)
+    spatial = [i for i, kind in enumerate(kinds) if kind == IterVar.DataPar]
+    sums = [i for i, kind in enumerate(kinds) if kind == IterVar.CommReduce]
+    if extents is None or len(spatial) + len(sums) != len(kinds) or not spatial:
+        attempt(sch.parallel, loops[0])
+        return
+    work = prod(extents)
+    if contiguous_reduction(sch, name):
+        if lanes > 1 and extents[sums[-1]] % lanes == 0 and extents[sums[-1]] > lanes:
+            _partial_sums(sch, name, [loops[i] for i in spatial], loops[sums[-1]], lanes, work, parallel)
+        elif lanes > 1 and len(sums) == 1 and extents[sums[0]] > 4 * lanes and _is_single(sch, name):
+            _partial_sums_apart(sch, name, loops[sums[0]], 4 * lanes, work, parallel)
+        else:
+            sch.reorder(*(loops[i] for i in spatial + sums))
+            spread(sch, [loops[i] for i in spatial], work, parallel)
+        return
+    outer, inner, rest = [loops[i] for i in spatial[:-1]], loops[spatial[-1]], []
+    if lanes > 1 and extents[spatial[-1]] % lanes == 0:
+        tiles, inner = sch.split(inner, [None, lanes])
+        outer.append(tiles)
+        sch.vectorize(inner)
+    elif outer and extents[spatial[-1]] > lanes > 1 and name in output_blocks(sch):
+        tiles, inner = sch.split(inner, [None, lanes])
+        sch.vectorize(inner)
+        partition(sch, tiles)
+        rest = [tiles]
+    if not outer:
+        tiles, inner = sch.split(inner, [None, 1])
+        outer.append(tiles)
+    sch.reorder(*outer, *rest, *(loops[i] for i in sums), inner)
+    at = spread(sch, outer, work, parallel)
+    _place_reader(sch, name, at)
+    attempt(sch.decompose_reduction, block, loops[sums[0]])
+
+
+def _partial_sums(
+    sch: s_tir.Schedule, name: str, spatial: list[Any], contiguous: Any, lanes: int, work: int, parallel: int
+) -> None:
+    """Sum ``lanes`` interleaved parts as one vector, then the parts."""
+    _, lane = sch.split(contiguous, [None, lanes])
+    partial = sch.rfactor(lane, 0)
+    final = sch.get_sblock(name)
+    rows = sch.get_loops(final)[: len(spatial)]
+    at = spread(sch, list(rows), work, parallel)
+    if attempt(sch.compute_at, partial, at):
+        lane_loop, *sums = sch.get_loops(partial)[1:]
+        sch.reorder(*sums, lane_loop)
+        attempt(sch.vectorize, lane_loop)
+        attempt(sch.decompose_reduction, partial, sums[0])
+
+
+def _is_single(sch: s_tir.Schedule, name: str) -> bool:
+    """Tell whether a reduction keeps one value: TVM factors no other."""
+    return len(sch.get(sch.get_sblock(name)).writes) == 1
+
+
+def _partial_sums_apart(
+    sch: s_tir.Schedule, name: str, contiguous: Any, width: int, work: int, parallel: int
+) -> None:
+    """Sum ``width`` interleaved parts of rows that they do not divide, in loops of their own.
+
+    Where TVM moves these into the loops of the sums, it loses the condition of the last, incomplete part.
+    """
+    steps, lane = sch.split(contiguous, [None, width])
+    partition(sch, steps)
+    partial = sch.rfactor(lane, len(sch.get(sch.get_sblock(name)).writes[0].source.shape))
+    rows, (step, *_) = loops_by_kind(sch, partial, 0)
+    *rows, lane = rows
+    sch.reorder(*rows, step, lane)
+    sch.vectorize(lane)
+    if rows:
+        spread(sch, rows, work, parallel)
+    attempt(sch.decompose_reduction, partial, step)
+
+
+def _place_reader(sch: s_tir.Schedule, name: str, at: Any) -> None:
+    """Compute the one elementwise reader of a sum right after it, on the part just summed."""
+    readers = sch.get_consumers(sch.get_sblock(name))
+    if len(readers) == 1 and is_elementwise_after(sch, name, str(sch.get(readers[0]).name_hint)):
+        attempt(sch.reverse_compute_at, readers[0], at)

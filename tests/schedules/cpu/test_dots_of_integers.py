@@ -1,0 +1,140 @@
+"""A few rows of integers by a matrix that is contiguous along the sum: several products a lane at once."""
+
+import re
+
+import numpy as np
+import pytest
+import tunesmith as ts
+import tvm
+from tunesmith.kernels.operator import as_prim_func
+from tunesmith.machine.dot_instructions import dot_instruction
+from tunesmith.machine.facts import facts
+from tunesmith.schedules import rules_for
+from tunesmith.schedules.assembly import inner_loop
+from tunesmith.schedules.c_source import c_source
+from tunesmith.schedules.cpu.dots import DOTS
+from tunesmith.tuning.processes.worker import WorkerGroup
+from tunesmith.tuning.records.compilation import trace_text
+from tvm import te
+
+X86, ARM = "x86_64-linux-gnu", "aarch64-linux-gnu"
+MACHINES = [
+    ("znver4", X86, ("uint8", "int8"), r"vpdpbusd.*%zmm"),
+    ("alderlake", X86, ("uint8", "int8"), r"vpdpbusd.*%ymm"),
+    ("skylake-avx512", X86, ("int8", "int8"), r"vpmaddwd.*%zmm"),
+    ("haswell", X86, ("uint8", "int8"), r"vpmaddwd.*%ymm"),
+    ("haswell", X86, ("int8", "int16"), r"vpmaddwd.*%ymm"),
+    ("neoverse-v1", ARM, ("uint8", "int8"), r"usdot\s+v\d+\.4s"),
+    ("neoverse-n1", ARM, ("int8", "int8"), r"sdot\s+v\d+\.4s"),
+]
+HERE = dot_instruction(ts.host_target(), "uint8", "int8")
+summing = pytest.mark.skipif(HERE is None, reason="this CPU sums no products of bytes")
+
+
+def product(m, n, k, data="uint8", weight="int8"):
+    A, B = te.placeholder((m, k), data, name="A"), te.placeholder((n, k), weight, name="B")
+    r = te.reduce_axis((0, k), name="k")
+    total = te.compute((m, n), lambda i, j: te.sum(A[i, r].astype("int32") * B[j, r].astype("int32"), axis=r))
+    return as_prim_func([A, B, total])
+
+
+def drawn(m, n, k, data, weight):
+    """Draw inputs of every size that a type has, the largest and the smallest among them."""
+    rng = np.random.default_rng(m * n)
+    a, b = (
+        rng.integers(np.iinfo(d).min, np.iinfo(d).max, shape, d, endpoint=True)
+        for d, shape in ((data, (m, k)), (weight, (n, k)))
+    )
+    a[0], b[0] = np.iinfo(data).max, np.iinfo(weight).min
+    return a, b, (a.astype("int64") @ b.astype("int64").T).astype("int32")
+
+
+def machine(mcpu, triple):
+    return tvm.target.Target({"kind": "llvm", "mtriple": triple, "mcpu": mcpu, "num-cores": 2})
+
+
+@summing
+@pytest.mark.parametrize(
+    ("operator", "shape", "dtype"),
+    [
+        ("quantized_linear", {"m": 1, "n": 40, "k": 1024, "zero": 7}, "uint8"),
+        ("quantized_linear", {"m": 3, "n": 96, "k": 512}, "uint8"),
+        ("quantized_linear", {"m": 12, "n": 50, "k": 576, "zero": 255}, "uint8"),
+        ("linear_relu", {"m": 2, "n": 33, "k": 640}, "int8"),
+        ("matmul", {"m": 1, "n": 64, "k": 512, "transpose": "NT"}, "int8"),
+    ],
+)
+def test_every_kind_of_point_is_right(operator, shape, dtype, target, assert_right):
+    workload = ts.workload(operator, dtype=dtype, **shape)
+    assert rules_for(workload.func, target)[0] is DOTS
+    space = DOTS.space(workload.func, target)
+    for knobs in [space.default, *space.points[:: max(1, len(space) // 4)]]:
+        assert_right(workload, DOTS.scheduled(workload.func, target, knobs))
+
+
+@summing
+@pytest.mark.parametrize("weight", [-128, 127])
+def test_sums_of_extremes_are_exact(weight, target, run):
+    """Instructions that saturate in between are wrong here."""
+    inputs = np.full((2, 64_000), 255, "uint8"), np.full((24, 64_000), weight, "int8")
+    schedule = DOTS.scheduled(product(2, 24, 64_000), target)
+    np.testing.assert_array_equal(run(schedule, inputs)[0], np.full((2, 24), 255 * weight * 64_000, "int32"))
+
+
+@pytest.mark.parametrize(("mcpu", "triple", "types", "instruction"), MACHINES)
+def test_each_cpu_has_its_own_instruction(mcpu, triple, types, instruction):
+    target, func = machine(mcpu, triple), product(2, 96, 1024, *types)
+    schedule, rule = ts.apply_default(func, target)
+    assert rule is DOTS
+    code = tvm.compile(schedule.mod, target=target).mod.inspect_source("asm")
+    assert re.search(instruction, code)
+    loop, knobs = inner_loop(code), DOTS.space(func, target).default
+    assert (loop.accumulators, loop.spills) == (knobs["mr"] * knobs["nr"], 0)
+
+
+@pytest.mark.parametrize(("mcpu", "triple", "types", "instruction"), MACHINES)
+def test_what_other_cpus_compute_is_right_in_c(mcpu, triple, types, instruction, compiled_c):
+    a, b, right = drawn(3, 26, 1024, *types)
+    schedule = DOTS.scheduled(product(3, 26, 1024, *types), machine(mcpu, triple))
+    output = np.empty((3, 26), "int32")
+    function, _ = compiled_c(c_source(schedule, "kernel"), "kernel")
+    function(a, b, output)
+    np.testing.assert_array_equal(output, right)
+
+
+@summing
+def test_more_rows_are_for_weights_that_the_second_cache_does_not_hold(target):
+    beyond = 4 * facts(target).l2_bytes // 256 + 1024
+    deep = beyond - beyond % 1024
+    for rows, depth, taken in ((3, 1024, True), (4, 1024, False), (16, deep, True), (18, deep, False)):
+        func = ts.workload("quantized_linear", m=rows, n=256, k=depth).func
+        assert (rules_for(func, target)[0] is DOTS) == taken, (rows, depth)
+
+
+def test_others_are_left_alone(target):
+    cortex = machine("cortex-a72", ARM)
+    for func, where in (
+        (product(2, 64, 1024 + 1), target),  # no whole steps
+        (product(2, 64, 64), target),  # few of them
+        (product(2, 64, 1024, "int32"), target),
+        (product(2, 64, 1024), cortex),
+    ):
+        assert DOTS.space(func, where) is None
+
+
+@summing
+def test_a_trace_is_replayed_where_the_intrinsics_are_unknown(target, tmp_path):
+    trace = tmp_path / "trace.json"
+    workload = ts.workload("quantized_linear", m=1, n=64, k=1024)
+    trace.write_text(trace_text(DOTS.scheduled(workload.func, target)))
+    intrinsic = re.search(r"tunesmith_parts_\w+", trace.read_text())[0]
+    code = f"""
+import tunesmith as ts
+from tunesmith.tuning.records.compilation import replay_trace
+from tvm.s_tir import TensorIntrin
+w = ts.workload("quantized_linear", m=1, n=64, k=1024)
+assert TensorIntrin.get({intrinsic!r}, allow_missing=True) is None
+assert {HERE.function!r} in replay_trace(open({str(trace)!r}).read(), w.func).mod.script()
+"""
+    with WorkerGroup(1) as group:
+        group.workers[0].call(exec, code, 120)
