@@ -7,7 +7,6 @@ registered in its process: an intrinsic is when it is used, or when a trace name
 from __future__ import annotations
 
 from functools import cache
-from itertools import product
 from typing import Any
 
 from tvm import s_tir
@@ -114,7 +113,7 @@ def _dot_products_name(instruction: DotInstruction) -> str:
 def _operands(instruction: DotInstruction) -> list[tuple[str, str]]:
     """Return the types of operands that an instruction multiplies, as they are or widened."""
     types = (instruction.data_dtype, instruction.weight_dtype)
-    return list(product(WIDENED, repeat=2)) if types == (WIDE, WIDE) else [types]
+    return [(data, weight) for data in WIDENED for weight in WIDENED] if types == (WIDE, WIDE) else [types]
 
 
 def _parts_name(instruction: DotInstruction, data_dtype: str, weight_dtype: str) -> str:

@@ -132,7 +132,7 @@ def dots_space(func: Any, target: Any) -> KnobSpace | None:
     mr, nr = min((t for t in product(rows, columns) if fits(*t) and _keeps_registers(*t, many)), key=_cost)
     if mr == 1 and nest.row_extent > _FEW:
         return None
-    default, several = {"lanes": lanes, "mr": mr, "nr": nr}, ()
+    default, several = {"lanes": lanes, "mr": mr, "nr": nr}, tuple[Knob, ...]()
     if instruction:
         default["products"] = instruction.products
         several = (
