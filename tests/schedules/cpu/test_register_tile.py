@@ -93,13 +93,53 @@ def test_rows_that_are_left_are_cut_off_and_both_tiles_stay_in_registers(mcpu, r
 
 
 @pytest.mark.parametrize(
+    ("mcpu", "shape", "unpacked"),
+    [
+        ("x86-64-v4", (128, 256, 256), True),
+        ("x86-64-v4", (136, 256, 256), False),  # 17 tiles of rows
+        ("x86-64-v4", (64, 100, 2048), True),
+        ("x86-64-v4", (72, 100, 2048), False),  # sums of two times as many pages
+        ("x86-64-v4", (64, 100, 2049), False),
+        ("haswell", (48, 256, 256), True),
+        ("haswell", (54, 256, 256), False),  # a tile of 16 columns is one line wide
+        ("haswell", (48, 250, 256), False),  # columns that fill no vectors, and no masks
+    ],
+)
+def test_a_weight_that_few_tiles_read_is_not_packed(mcpu, shape, unpacked):
+    machine, rule = CPUS[mcpu][0], ts.schedule_rules()["matmul"]
+    workload = ts.workload("matmul", **dict(zip("mnk", shape, strict=True)))
+    knobs = rule.space(workload.func, machine).default
+    assert (knobs["pack"] == 0) == unpacked
+    turned = ts.workload("matmul", **dict(zip("mnk", shape, strict=True)), transpose="NT")
+    assert rule.space(turned.func, machine).default["pack"] > 0
+    constant = workload.func.with_attr("layout_free_buffers", [1])
+    assert rule.space(constant, machine).default["pack"] == 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [
+        ((130, 130, 130), (5, 48)),
+        ((400, 40, 64), (8, 48)),
+        ((197, 40, 64), (8, 32)),  # one panel, and rows left
+        ((100, 100, 100), (8, 32)),  # nothing wider but tiles of three rows
+        ((256, 256, 256), (8, 32)),
+    ],
+)
+def test_a_wider_tile_where_it_computes_fewer_columns(shape, tile):
+    target, rule = CPUS["x86-64-v4"][0], ts.schedule_rules()["matmul"]
+    knobs = rule.space(ts.workload("matmul", **dict(zip("mnk", shape, strict=True))).func, target).default
+    assert (knobs["mr"], knobs["nr"]) == tile
+
+
+@pytest.mark.parametrize(
     ("rows", "knobs", "copied"),
     [
-        (37, {}, False),
-        (37, {"pad": 1}, True),
+        (37, {"pack": 1}, False),
+        (37, {"pack": 1, "pad": 1}, True),
         # Blocks of rows that are one loop with those of columns cannot be cut.
         (37, {"block_rows": 2, "split_columns": 0, "pack": 2}, True),
-        (37, {"block_rows": 2}, False),
+        (37, {"block_rows": 2, "pack": 1}, False),
         (36, {}, False),
     ],
 )
