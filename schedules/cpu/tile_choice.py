@@ -164,7 +164,7 @@ class TileChoice:
         """
         nest, machine = self.nest, self.machine
         panels, tiles = self.panels(nr), self.row_tiles(mr)
-        unpacked = not nest.constant_weight and self._is_soon_read(mr, nr)
+        unpacked = not nest.constant_weight and self.is_soon_read(mr, nr)
         # Where one instruction sums several products, operands are that much narrower than sums.
         item = int(tvm.DataType(nest.dtype).bits) // 8 // self.products
         if not nest.is_worth_threads:
@@ -189,11 +189,14 @@ class TileChoice:
             "pack": PACK_NOTHING if unpacked else PACK_FIRST if first else PACK_IN_BLOCK,
         }
 
-    def _is_soon_read(self, mr: int, nr: int) -> bool:
+    def lines(self, nr: int) -> int:
+        """Return the lines of a cache that a step of the sum reads of the weight, for nr columns."""
+        return max(1, nr * int(tvm.DataType(self.nest.dtype).bits) // 8 // _LINE_BYTES)
+
+    def is_soon_read(self, mr: int, nr: int) -> bool:
         """Tell whether too few tiles read a weight for packing it, and they can read it where it lies."""
-        lines = nr * int(tvm.DataType(self.nest.dtype).bits) // 8 // _LINE_BYTES
         tiles = self.row_tiles(mr) * ceil(self.nest.depth / _STEPS_IN_PAGES)
-        return tiles <= _UNPACKED_TILES * max(1, lines) and self.reads_unpacked(nr)
+        return tiles <= _UNPACKED_TILES * self.lines(nr) and self.reads_unpacked(nr)
 
     def is_worth_staging(self, nr: int) -> bool:
         """Tell whether data that lie along the rows are read often enough, and from afar."""

@@ -3,10 +3,18 @@
 import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
+from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.cpu.few_rows import FEW_ROWS
 from tunesmith.schedules.loop_partition import partition_loops
+
+
+@pytest.fixture(scope="module")
+def depth(target):
+    """A sum as long as a weight of 256 columns needs to be beyond what tiles of AVX-512 read as fast."""
+    machine = facts(target)
+    return 4 * machine.l2_bytes * machine.cores // (256 * 4) + 32
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 16, 64])
@@ -52,6 +60,25 @@ def test_a_convolution_of_few_pixels(image, depth, target, assert_right):
     assert rules_for(workload.func, target)[0] is FEW_ROWS
     for knobs in ({}, {"mr": 2, "vectors": 1, "depth": 4}):
         assert_right(workload, FEW_ROWS.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "rows", "columns", "taken"),
+    [
+        ("znver4", 16, 1024, False),
+        ("znver4", 7, 1024, True),
+        ("znver4", 16, 2048, True),  # rows of the weight that are pages apart
+        ("znver4", 8, 1000, True),  # columns that fill no tiles
+        ("znver4", 64, 1024, True),  # more tiles than a weight with sums so long is read for
+        ("haswell", 16, 1024, True),  # tiles one line wide
+    ],
+)
+def test_tiles_of_two_lines_read_a_weight_that_l3_holds(mcpu, rows, columns, taken):
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    machine = facts(target)
+    depth = (2 * machine.l2_bytes * machine.cores // (4 * columns) + 8) // 8 * 8
+    workload = ts.workload("matmul", m=rows, n=columns, k=max(depth, 2056 if rows == 64 else 0))
+    assert (FEW_ROWS.space(workload.func, target) is not None) == taken
 
 
 def test_columns_that_threads_cannot_share_evenly(depth, assert_right):
