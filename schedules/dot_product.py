@@ -14,6 +14,7 @@ from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
 from ..machine.dot_instructions import DOT_INSTRUCTIONS, WIDE, WIDENED, DotInstruction, performed_by
+from .space import Constraint, Knob, KnobSpace
 from .transposition import performing, transposed
 
 
@@ -40,6 +41,19 @@ def instruction_of(lanes: int, products: int, data_dtype: str, weight_dtype: str
     types = (data_dtype, weight_dtype)
     of_shape = [i for i in DOT_INSTRUCTIONS if (i.lanes, i.products) == (lanes, products)]
     return next(i for i in of_shape if types in _operands(i))
+
+
+def with_instruction(space: KnobSpace, instruction: DotInstruction) -> KnobSpace:
+    """Return a space with one knob more, the products that an instruction sums, which has but one value."""
+    lanes, products = instruction.lanes, instruction.products
+    rule = Constraint(
+        f"lanes is {lanes} and products is {products}: those of {instruction.mnemonic}",
+        lambda k: (k["lanes"], k["products"]) == (lanes, products),
+    )
+    knob = Knob("products", (products,), "products that an instruction sums in each lane")
+    return KnobSpace(
+        (*space.knobs, knob), (rule, *space.constraints), {**space.default, "products": products}
+    )
 
 
 def gather_products(

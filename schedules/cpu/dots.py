@@ -28,7 +28,7 @@ from ...machine.dot_instructions import DotInstruction, dot_instruction
 from ...machine.facts import Facts, facts
 from ..analysis import loops_by_kind, loops_inside
 from ..contraction import Contraction, find_contraction, weight_exceeds_l2
-from ..dot_product import instruction_of, use_sums_of_parts
+from ..dot_product import instruction_of, use_sums_of_parts, with_instruction
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import inline_blocks
@@ -132,25 +132,15 @@ def dots_space(func: Any, target: Any) -> KnobSpace | None:
     mr, nr = min((t for t in product(rows, columns) if fits(*t) and _keeps_registers(*t, many)), key=_cost)
     if mr == 1 and nest.row_extent > _FEW:
         return None
-    default, several = {"lanes": lanes, "mr": mr, "nr": nr}, tuple[Knob, ...]()
-    if instruction:
-        default["products"] = instruction.products
-        several = (
-            Knob("products", (instruction.products,), "products that an instruction sums in each lane"),
-        )
-    return KnobSpace(
+    space = KnobSpace(
         knobs=(
             Knob("lanes", (lanes,), "elements in a vector of sums"),
             Knob("mr", rows, "rows of a tile"),
             Knob("nr", columns, "columns of a tile"),
-            *several,
         ),
         constraints=(
             Constraint("lanes, mr and nr are at least 1", _positive),
-            Constraint(
-                f"lanes, times products, divides the sum ({nest.depth})",
-                lambda k: nest.depth % (k["lanes"] * k.get("products", 1)) == 0,
-            ),
+            Constraint(f"lanes divides the sum ({nest.depth})", lambda k: nest.depth % k["lanes"] == 0),
             Constraint(
                 f"mr divides the row axis ({nest.row_extent})", lambda k: nest.row_extent % k["mr"] == 0
             ),
@@ -160,8 +150,9 @@ def dots_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: fits(k["mr"], k["nr"]),
             ),
         ),
-        default=default,
+        default={"lanes": lanes, "mr": mr, "nr": nr},
     )
+    return with_instruction(space, instruction) if instruction else space
 
 
 def _cost(tile: tuple[int, int]) -> tuple[float, int]:

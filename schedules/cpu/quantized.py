@@ -14,13 +14,13 @@ and int32 25.3; ``vpmaddwd`` and the addition alone reach 302.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ...machine.dot_instructions import WIDE, DotInstruction, dot_instruction
 from ..contraction import Contraction, find_contraction
+from ..dot_product import with_instruction
 from ..rule import ScheduleRule
-from ..space import Knob, Knobs, KnobSpace
+from ..space import Knobs, KnobSpace
 from .register_tile import register_tile
 from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
 from .tile_space import tile_space
@@ -49,9 +49,7 @@ def quantized_space(func: Any, target: Any) -> KnobSpace | None:
     few = nest.row_extent <= _FEW_ROWS and nest.plain and not nest.constant_weight
     if choice.lanes != instruction.lanes or few:
         return None
-    space = tile_space(choice, {**_default(choice), "products": instruction.products})
-    products = Knob("products", (instruction.products,), "products that an instruction sums in each lane")
-    return replace(space, knobs=(*space.knobs, products))
+    return with_instruction(tile_space(choice, _default(choice)), instruction)
 
 
 def _instruction(nest: Contraction, target: Any) -> DotInstruction | None:

@@ -8,6 +8,7 @@ import tunesmith as ts
 import tvm
 from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.dot_instructions import dot_instruction
+from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
@@ -100,6 +101,13 @@ def test_what_other_cpus_compute_is_right_in_c(mcpu, triple, types, instruction,
     function, _ = compiled_c(c_source(schedule, "kernel"), "kernel")
     function(a, b, output)
     np.testing.assert_array_equal(output, right)
+
+
+@summing
+@pytest.mark.parametrize("knobs", [{"products": 3}, {"products": 2}, {"lanes": 64}, {"products": 0}])
+def test_a_point_without_an_instruction_is_refused(knobs, target):
+    with pytest.raises(InputError, match=f"lanes is {HERE.lanes} and products is {HERE.products}: those of"):
+        DOTS.scheduled(product(1, 64, 3072), target, knobs)
 
 
 @summing

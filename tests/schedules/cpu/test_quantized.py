@@ -84,6 +84,13 @@ def test_the_instruction_is_all_there_is(name, target):
 
 
 @summing
+@pytest.mark.parametrize("knobs", [{"products": 3}, {"products": 8}, {"products": 0}, {"lanes": 1, "nr": 1}])
+def test_a_point_without_an_instruction_is_refused(knobs, target):
+    with pytest.raises(InputError, match=f"lanes is {HERE.lanes} and products is {HERE.products}: those of"):
+        QUANTIZED.scheduled(of("whole").func, target, knobs)
+
+
+@summing
 def test_columns_that_are_contiguous_are_packed_in_registers(target):
     assert "T.Shuffle(" in QUANTIZED.scheduled(of("whole").func, target).mod.script()
 
