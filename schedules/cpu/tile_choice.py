@@ -164,11 +164,10 @@ class TileChoice:
         """
         nest, machine = self.nest, self.machine
         panels, tiles = self.panels(nr), self.row_tiles(mr)
-        unpacked = not nest.constant_weight and self.is_soon_read(mr, nr)
         # Where one instruction sums several products, operands are that much narrower than sums.
         item = int(tvm.DataType(nest.dtype).bits) // 8 // self.products
         if not nest.is_worth_threads:
-            pack = PACK_NOTHING if unpacked else PACK_FIRST if nest.constant_weight else PACK_IN_BLOCK
+            pack = self._packing(mr, nr, by_columns=True)
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
         # A batch that the threads share evenly needs no other sharing.
         shared = nest.batches % machine.cores == 0 or nest.batches >= 8 * machine.cores
@@ -178,16 +177,24 @@ class TileChoice:
         panels_in_l3 = max(share // _SHARERS_OF_L3 // panel, min(_FEWEST_PANELS, share // 2 // panel))
         rows_in_l2 = machine.l2_bytes // 2 // (nest.channels * mr * item)
         columns = _part(panels, panels_in_l3, threads if by_columns else 1)
+        pack = self._packing(mr, nr, by_columns)
         # Rows of one block, and what is left of them, can be cut off where no panels are packed for it.
-        one_block = unpacked and by_columns
+        one_block = pack == PACK_NOTHING and by_columns
         rows = tiles if one_block else _part(tiles, rows_in_l2, 1 if by_columns else threads)
-        first = nest.constant_weight or not by_columns
         return {
             "block_rows": self.whole_lines(mr, rows),
             "block_columns": columns,
             "split_columns": int(by_columns),
-            "pack": PACK_NOTHING if unpacked else PACK_FIRST if first else PACK_IN_BLOCK,
+            "pack": pack,
         }
+
+    def _packing(self, mr: int, nr: int, by_columns: bool) -> int:
+        """Choose where panels are packed: beforehand, in the block that reads them, or nowhere."""
+        if self.nest.constant_weight:
+            return PACK_FIRST
+        if self.is_soon_read(mr, nr):
+            return PACK_NOTHING
+        return PACK_IN_BLOCK if by_columns else PACK_FIRST
 
     def lines(self, nr: int) -> int:
         """Return the lines of a cache that a step of the sum reads of the weight, for nr columns."""

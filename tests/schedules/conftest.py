@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ from tunesmith.tuning.measuring.verification import (
     tolerance,
     workload_tolerance,
 )
+from tunesmith.tuning.processes.worker import WorkerGroup
+from tunesmith.tuning.records.compilation import trace_text
 
 # Elements behind each output that a kernel must leave alone.
 GUARD = 64
@@ -128,3 +131,26 @@ def depth(target) -> int:
     """A sum as long as a weight of 256 columns needs to exceed the caches of all cores."""
     machine = facts(target)
     return machine.l2_bytes * machine.cores // (256 * 4) + 32
+
+
+@pytest.fixture
+def assert_replayed_elsewhere(tmp_path) -> Callable[..., None]:
+    """Replay a trace in a process that knows none of its intrinsics, and find a text in what comes of it."""
+
+    def assert_it(workload: Any, schedule: Any, intrinsics: str, text: str) -> None:
+        trace = tmp_path / "trace.json"
+        trace.write_text(trace_text(schedule))
+        found = re.search(intrinsics, trace.read_text())
+        assert found, f"the trace names no {intrinsics}"
+        code = f"""
+import tunesmith as ts
+from tunesmith.tuning.records.compilation import replay_trace
+from tvm.s_tir import TensorIntrin
+w = ts.workload({workload.name!r}, **{dict(workload.shape)!r})
+assert TensorIntrin.get({found[0]!r}, allow_missing=True) is None
+assert {text!r} in replay_trace(open({str(trace)!r}).read(), w.func).mod.script()
+"""
+        with WorkerGroup(1) as group:
+            group.workers[0].call(exec, code, 120)
+
+    return assert_it

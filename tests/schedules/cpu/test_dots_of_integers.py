@@ -14,8 +14,6 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.c_source import c_source
 from tunesmith.schedules.cpu.dots import DOTS
-from tunesmith.tuning.processes.worker import WorkerGroup
-from tunesmith.tuning.records.compilation import trace_text
 from tvm import te
 
 X86, ARM = "x86_64-linux-gnu", "aarch64-linux-gnu"
@@ -131,18 +129,7 @@ def test_others_are_left_alone(target):
 
 
 @summing
-def test_a_trace_is_replayed_where_the_intrinsics_are_unknown(target, tmp_path):
-    trace = tmp_path / "trace.json"
+def test_a_trace_is_replayed_where_the_intrinsics_are_unknown(target, assert_replayed_elsewhere):
     workload = ts.workload("quantized_linear", m=1, n=64, k=1024)
-    trace.write_text(trace_text(DOTS.scheduled(workload.func, target)))
-    intrinsic = re.search(r"tunesmith_parts_\w+", trace.read_text())[0]
-    code = f"""
-import tunesmith as ts
-from tunesmith.tuning.records.compilation import replay_trace
-from tvm.s_tir import TensorIntrin
-w = ts.workload("quantized_linear", m=1, n=64, k=1024)
-assert TensorIntrin.get({intrinsic!r}, allow_missing=True) is None
-assert {HERE.function!r} in replay_trace(open({str(trace)!r}).read(), w.func).mod.script()
-"""
-    with WorkerGroup(1) as group:
-        group.workers[0].call(exec, code, 120)
+    schedule = DOTS.scheduled(workload.func, target)
+    assert_replayed_elsewhere(workload, schedule, r"tunesmith_parts_\w+", HERE.function)

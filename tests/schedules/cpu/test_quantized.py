@@ -14,8 +14,6 @@ from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.c_source import c_source
 from tunesmith.schedules.cpu.quantized import QUANTIZED
 from tunesmith.schedules.widened_form import restate
-from tunesmith.tuning.processes.worker import WorkerGroup
-from tunesmith.tuning.records.compilation import trace_text
 from tvm import te
 
 CONV = {"n": 2, "h": 7, "w": 9, "ci": 8, "co": 48, "kh": 3, "kw": 3, "padding": 1, "data_zero": 100}
@@ -218,20 +216,9 @@ def test_a_cpu_without_any_has_the_rules_for_any_numbers():
 
 
 @summing
-def test_a_trace_is_replayed_where_the_intrinsics_are_unknown(target, tmp_path):
-    trace = tmp_path / "trace.json"
-    trace.write_text(trace_text(QUANTIZED.scheduled(of("whole").func, target)))
-    intrinsic = re.search(r"tunesmith_dot_products_\w+", trace.read_text())[0]
-    code = f"""
-import tunesmith as ts
-from tunesmith.tuning.records.compilation import replay_trace
-from tvm.s_tir import TensorIntrin
-w = ts.workload("quantized_matmul", m=32, n=96, k=64)
-assert TensorIntrin.get({intrinsic!r}, allow_missing=True) is None
-assert {HERE.function!r} in replay_trace(open({str(trace)!r}).read(), w.func).mod.script()
-"""
-    with WorkerGroup(1) as group:
-        group.workers[0].call(exec, code, 120)
+def test_a_trace_is_replayed_where_the_intrinsics_are_unknown(target, assert_replayed_elsewhere):
+    schedule = QUANTIZED.scheduled(of("whole").func, target)
+    assert_replayed_elsewhere(of("whole"), schedule, r"tunesmith_dot_products_\w+", HERE.function)
 
 
 @pytest.mark.parametrize("kernel", [1, 3])
