@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..machine.process import require_sound_tvm
-from ..tuning.processes.worker import WorkerGroup, start_workers
+from ..tuning.processes.worker_group import WorkerGroup, start_workers
 from .arguments import is_model, remote_named, require_only, runnable_target, several_workloads
 from .options import (
     TvmCommand,

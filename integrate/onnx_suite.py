@@ -17,7 +17,8 @@ from typing import Any
 
 from ..machine.errors import InputError
 from ..machine.process import usable_cpus
-from ..tuning.processes.worker import Worker, WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
+from ..tuning.processes.worker import Worker, WorkerCrash, WorkerError, WorkerTimeout
+from ..tuning.processes.worker_group import WorkerGroup
 from .importing.errors import (
     ConversionError,
     DataDependentShapeError,

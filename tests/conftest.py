@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
-from tunesmith.tuning.processes import worker as worker_module
+from tunesmith.tuning.processes import worker_group as worker_group_module
 
 # The same few examples every time; `--hypothesis-profile hunt` draws many, and others each time.
 settings.register_profile("few", derandomize=True, deadline=None, max_examples=15, database=None)
@@ -122,7 +122,7 @@ def forked_workers():
     starter = WorkerStarter()
     forking = SimpleNamespace(Popen=starter.popen, DEVNULL=subprocess.DEVNULL)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(worker_module, "subprocess", forking)
+        patched.setattr(worker_group_module, "subprocess", forking)
         yield
     starter.close()
 
@@ -131,7 +131,7 @@ def forked_workers():
 def real_workers():
     """Start the worker processes of a file's tests as users do."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(worker_module, "subprocess", subprocess)
+        patched.setattr(worker_group_module, "subprocess", subprocess)
         yield
 
 

@@ -28,7 +28,8 @@ from .benchmark.turn_tasks import TurnJob, time_turn
 from .measuring.cases import Cases, prepare_cases
 from .measuring.measurement import Timing, noise_of
 from .measuring.tasks import BuildJob, Built
-from .processes.worker import Worker, WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
+from .processes.worker import Worker, WorkerCrash, WorkerError, WorkerTimeout
+from .processes.worker_group import WorkerGroup
 from .records.compilation import trace_text
 from .records.record import Status
 from .running.builder import Builder, build_all

@@ -18,7 +18,7 @@ from ..schedules.rule import ScheduleRule
 from .limits import check_limits
 from .measuring.measurement import Timing
 from .options import Options
-from .processes.worker import WorkerGroup
+from .processes.worker_group import WorkerGroup
 from .records.database import Database
 from .remote.tracker import Remote
 from .reporting.events import Progress, TuneResult

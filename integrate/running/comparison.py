@@ -107,7 +107,7 @@ def compare(
     InputError
         One of them cannot run, they take other inputs, or a number makes no sense.
     """
-    from ...tuning.processes.worker import WorkerGroup
+    from ...tuning.processes.worker_group import WorkerGroup
 
     if rounds < 1 or number < 0:
         raise InputError(f"rounds must be at least 1 and number at least 0: rounds={rounds}, number={number}")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.processes.worker import WorkerGroup
+from tunesmith.tuning.processes.worker_group import WorkerGroup
 
 from .conftest import stack
 

@@ -8,7 +8,7 @@ import tvm_ffi
 from onnx import helper, shape_inference
 from tunesmith.kernels import OPERATORS, by_name
 from tunesmith.kernels.operator import as_prim_func
-from tunesmith.tuning.processes.worker import WorkerGroup
+from tunesmith.tuning.processes.worker_group import WorkerGroup
 
 SIZES = ((1, 1, 1), (1, 9, 4), (5, 3, 7), (16, 16, 16), (17, 33, 31))
 

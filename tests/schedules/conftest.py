@@ -29,7 +29,7 @@ from tunesmith.tuning.measuring.verification import (
     tolerance,
     workload_tolerance,
 )
-from tunesmith.tuning.processes.worker import WorkerGroup
+from tunesmith.tuning.processes.worker_group import WorkerGroup
 from tunesmith.tuning.records.compilation import trace_text
 
 # Elements behind each output that a kernel must leave alone.

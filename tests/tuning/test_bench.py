@@ -144,6 +144,16 @@ def test_rows_are_complete_and_in_order(small):
     assert rows[0]["note"] == "default schedule (matmul)"
 
 
+def test_constant_weights_are_packed_before_the_clock_starts():
+    said = []
+    workloads = [ts.workload("linear", m=48, n=64, k=40, activation="relu"), ts.workload("relu", m=8, n=9)]
+    rows = ts.bench(workloads, ["default", "prepacked"], rounds=1, min_repeat_ms=0.1, say=said.append)
+    assert [r["implementation"] for r in rows] == ["default", "prepacked", "default"]
+    assert rows[1]["verified"] and rows[1]["note"] == "matmul, the weight packed beforehand"
+    why = "relu m=8,n=9: prepacked is left out: its default schedule packs no constant weight"
+    assert why in said
+
+
 def test_caches_are_emptied_before_each_call(monkeypatch):
     done = []
     monkeypatch.setattr(turn_tasks, "_ready", None)

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 import tunesmith as ts
-from tunesmith.tuning.processes.worker import WorkerGroup
+from tunesmith.tuning.processes.worker_group import WorkerGroup
 from tunesmith.tuning.running.builder import portable_rule
 
 SOURCE = """

@@ -16,7 +16,7 @@ from tunesmith.tuning.measuring.cases import prepare_cases
 from tunesmith.tuning.measuring.library import export_kernel
 from tunesmith.tuning.measuring.measurement import Timing
 from tunesmith.tuning.measuring.tasks import CompareJob, RunJob
-from tunesmith.tuning.processes.worker import WorkerGroup
+from tunesmith.tuning.processes.worker_group import WorkerGroup
 from tunesmith.tuning.records.record import Status
 from tunesmith.tuning.remote import tracker as remote
 from tunesmith.tuning.remote.runner import RemoteRunner

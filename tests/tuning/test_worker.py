@@ -7,7 +7,8 @@ import time
 
 import pytest
 from tunesmith.tuning.processes import worker as worker_module
-from tunesmith.tuning.processes.worker import WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
+from tunesmith.tuning.processes.worker import WorkerCrash, WorkerError, WorkerTimeout
+from tunesmith.tuning.processes.worker_group import WorkerGroup
 
 
 @pytest.fixture(scope="module")
@@ -179,14 +180,14 @@ def test_worker_that_has_grown_is_replaced(worker, monkeypatch):
         worker.call(exec, f"import os; os.kept = b'x' * ({megabytes} << 20)", 10)
         return worker._process
 
-    monkeypatch.setattr(worker._group, "growth_bytes", 64 << 20)
+    monkeypatch.setattr(worker, "_growth_bytes", 64 << 20)
     first = grown(1)
     assert grown(1) == first
     grown(128)
     second = grown(1)
     assert second != first
     # Where tasks build upon each other, a worker keeps what it has.
-    monkeypatch.setattr(worker._group, "growth_bytes", math.inf)
+    monkeypatch.setattr(worker, "_growth_bytes", math.inf)
     grown(128)
     assert grown(1) == second
 

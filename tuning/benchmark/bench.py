@@ -18,17 +18,18 @@ from statistics import median
 from typing import Any
 
 from ... import schedules
-from ...kernels.operator import Workload
+from ...kernels.operator import CONSTANT_ARGUMENTS, Workload
 from ...machine.errors import InputError, unknown_name
 from ...machine.peaks import measured_peaks
 from ...machine.process import usable_cpus
 from ...machine.target import as_target, target_text
 from ...machine.temporary import new_folder
 from ..measuring.cases import Cases, prepare_cases
-from ..measuring.library import export_kernel
+from ..measuring.library import export_kernel, packs_apart
 from ..measuring.measurement import Timing, noise_of, quantiles
 from ..processes.portable import pickled_with_code
-from ..processes.worker import Worker, WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
+from ..processes.worker import Worker, WorkerCrash, WorkerError, WorkerTimeout
+from ..processes.worker_group import WorkerGroup
 from ..proof import UNSCHEDULED
 from ..records.compilation import best_schedule
 from ..records.database import Database
@@ -44,7 +45,7 @@ from .bench_tasks import (
 )
 from .turns import TIMEOUT_S, Entrant, timed_in_turns
 
-DEFAULT, TUNED = "default", "tuned"
+DEFAULT, TUNED, PREPACKED = "default", "tuned", "prepacked"
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,9 @@ def bench(
     workload : Workload or sequence of Workload
         What to compute.
     implementations : sequence of str
-        ``default``, ``tuned`` (the best verified record), ``unscheduled``, a schedule rule's name, or a
-        library's: ``numpy``, ``torch``, ``onnxruntime``.
+        ``default``, ``tuned`` (the best verified record), ``prepacked`` (the default where the weights are
+        constant: packed before the clock starts, as a compiled model and ONNX Runtime do), ``unscheduled``,
+        a schedule rule's name, or a library's: ``numpy``, ``torch``, ``onnxruntime``.
     database : Database or None
         Where ``tuned`` looks for a record.
     target : Target or str
@@ -151,7 +153,7 @@ def bench_each(
 
 
 def _check(names: Sequence[str], database: Database | None) -> None:
-    known = [DEFAULT, TUNED, UNSCHEDULED, *schedules.schedule_rules(), *LIBRARIES]
+    known = [DEFAULT, TUNED, PREPACKED, UNSCHEDULED, *schedules.schedule_rules(), *LIBRARIES]
     for name in names:
         if name not in known:
             raise unknown_name("implementation", name, known)
@@ -175,6 +177,8 @@ def _prepared(
             schedule, note = _scheduled(name, workload, database, target)
             task, job = prepare_kernel, KernelJob(f"{cases.folder}/{name}.so", cases, note)
             export_kernel(schedule, target, job.library)
+            if name == PREPACKED and not packs_apart(job.library):
+                raise InputError("its default schedule packs no constant weight")
         with device_lock(), worker.alone():
             prepared: Prepared = worker.call(task, job, TIMEOUT_S)
         return prepared
@@ -193,6 +197,11 @@ def _scheduled(name: str, workload: Workload, database: Database | None, target:
     """Return an implementation's schedule and where it comes from."""
     if name == UNSCHEDULED:
         return workload.func, ""
+    if name == PREPACKED:
+        weights = workload.libraries.weights if workload.libraries else ()
+        constant = workload.func.with_attr(CONSTANT_ARGUMENTS, list(weights))
+        schedule, rule = schedules.apply_default(constant, target)
+        return schedule, f"{rule.name}, the weight packed beforehand"
     if name in (DEFAULT, TUNED):
         schedule, origin = best_schedule(workload, database if name == TUNED else None, target)
         return schedule, str(origin)

@@ -71,12 +71,16 @@ def _link(path: str, objects: Sequence[str], **_options: Any) -> None:
         raise RuntimeError(f"ld failed: {found.stderr.strip()}")
 
 
+def packs_apart(path: str) -> bool:
+    """Tell whether a library packs a constant weight in a function of its own."""
+    return _description_file(path).exists()
+
+
 def library_hash(path: str) -> str:
     """Name a library by what it holds: equal candidates compile to equal files."""
     digest = sha256(Path(path).read_bytes())
-    description = _description_file(path)
-    if description.exists():
-        digest.update(description.read_bytes())
+    if packs_apart(path):
+        digest.update(_description_file(path).read_bytes())
     return digest.hexdigest()[:32]
 
 
@@ -93,8 +97,7 @@ class LoadedKernel:
 
     def __init__(self, path: str, module: Any = None) -> None:
         self._module = tvm.runtime.load_module(path) if module is None else module
-        file = _description_file(path)
-        self._packed = json.loads(file.read_text()) if file.exists() else None
+        self._packed = json.loads(_description_file(path).read_text()) if packs_apart(path) else None
 
     @property
     def packs(self) -> bool:

@@ -17,7 +17,8 @@ import tvm
 from ...kernels.operator import func_hash
 from ...machine.errors import InputError, last_line
 from ...machine.target import as_target, target_text
-from ..processes.worker import Task, WorkerCrash, WorkerError, WorkerGroup, WorkerTimeout
+from ..processes.worker import Task, WorkerCrash, WorkerError, WorkerTimeout
+from ..processes.worker_group import WorkerGroup
 from .compilation import replay_trace
 from .plain_text import read_program, require_plain
 

@@ -21,7 +21,8 @@ from ...machine.target import host_target, target_text
 from ..measuring.cases import prepare_cases
 from ..measuring.measurement import Timing
 from ..measuring.tasks import BuildJob, Built, Ran, RunJob, build_candidate
-from ..processes.worker import WorkerError, WorkerGroup, WorkerTimeout
+from ..processes.worker import WorkerError, WorkerTimeout
+from ..processes.worker_group import WorkerGroup
 from ..records.record import Status
 from .runner import RemoteRunner
 from .tasks import Machine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import inf
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,7 @@ from ...schedules.rule import ScheduleRule
 from ..measuring.cases import Cases, prepare_cases
 from ..measuring.measurement import Timing
 from ..measuring.tasks import BuildJob, Built, CompareJob, Ran, RunJob
-from ..processes.worker import WorkerGroup, start_workers
+from ..processes.worker_group import WorkerGroup, start_workers
 from ..records.record import Status
 from ..remote.runner import RemoteRunner
 from ..remote.tracker import Remote
@@ -130,11 +131,11 @@ class Workbench:
         """Build candidates in parallel."""
         return build_all(self._builders, jobs)
 
-    def check(self, built: Built, cases: Cases) -> Ran:
-        """Run and check one candidate; one that was not built stays so."""
+    def check(self, built: Built, cases: Cases, give_up_s: float = inf) -> Ran:
+        """Run and check one candidate that was built; one slower than ``give_up_s`` is not verified."""
         if built.status is not Status.OK:
             return Ran(built.status, built.message)
-        job = RunJob(built.library, cases, Timing())
+        job = RunJob(built.library, cases, Timing(), give_up_s)
         runner = self._runners[0]
         if isinstance(runner, Runner):
             return runner.check(job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...machine.process import import_tvm
-from ..processes.worker import start_workers
+from ..processes.worker_group import start_workers
 from .fresh import Job, answer
 
 

@@ -16,7 +16,7 @@ from ..measuring.cases import Cases, prepare_cases
 from ..measuring.library import export_kernel
 from ..measuring.measurement import Timing
 from ..measuring.tasks import Ran, RunJob, check_candidate, time_candidate
-from ..processes.worker import WorkerGroup
+from ..processes.worker_group import WorkerGroup
 from ..records.compilation import best_schedule, scheduled_from_record
 from ..records.database import Database
 from ..records.record import Record, Status

@@ -5,7 +5,7 @@ import tunesmith as ts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.cpu.transpose import TRANSPOSE, find_transposition
 from tunesmith.schedules.transposition import transposition_intrinsic
-from tunesmith.tuning.processes.worker import WorkerGroup
+from tunesmith.tuning.processes.worker_group import WorkerGroup
 from tunesmith.tuning.records.compilation import trace_text
 
 SHAPES = {
