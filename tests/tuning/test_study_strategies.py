@@ -1,12 +1,16 @@
 """The strategies study, tiny: points are measured once, the best again."""
 
 from dataclasses import replace
+from statistics import median
 
 import pytest
 import tunesmith as ts
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import host_target
 from tunesmith.tuning.measuring.measurement import Timing
+from tunesmith.tuning.measuring.tasks import Ran
+from tunesmith.tuning.records.record import Status
+from tunesmith.tuning.running.workbench import Workbench
 from tunesmith.tuning.search import search_for
 from tunesmith.tuning.study import strategies, table
 from tunesmith.tuning.study.meter import Meter
@@ -77,6 +81,42 @@ def test_the_best_is_measured_again_and_a_lucky_trial_is_not(small, tiles, tmp_p
         assert points.confirmed_s(points.fastest()) == pytest.approx(0.5)
 
 
+def test_a_point_that_met_a_slow_minute_is_not_slow(small, tiles, monkeypatch):
+    search = search_for(small, host_target(), tiles)
+    with Meter(small, search, host_target(), QUICK, default_s=1.0) as meter:
+        monkeypatch.setattr(Workbench, "compare", lambda *_: [[2.0, 10.0, 1.0], [3.0, 15.0, 1.5]])
+        assert meter({"rows": 4, "columns": 8}).run_secs == pytest.approx((1.5, 1.5, 1.5))
+        monkeypatch.setattr(Workbench, "compare", lambda *_: None)
+        assert meter({"rows": 4, "columns": 8}).status is Status.CRASHED
+
+
+def test_times_of_another_day_refer_to_the_speed_of_the_first(small, tiles, tmp_path, briefly, monkeypatch):
+    asked = []
+
+    class Spied(Meter):
+        def __init__(self, *args):
+            asked.append(args[-1])
+            super().__init__(*args)
+
+    monkeypatch.setattr(strategies, "Meter", Spied)
+    search = search_for(small, host_target(), tiles)
+    with ts.Database(tmp_path / "study.db") as database:
+        for _ in range(2):
+            count(small, database, "random", space=tiles, share=1e-4)
+        (default,) = [record for record in database.records() if search.is_default(record)]
+    assert asked == [None, median(default.run_secs)]
+
+
+def test_without_a_right_default_there_is_nothing_to_compare_with(small, tiles, monkeypatch):
+    search = search_for(small, host_target(), tiles)
+    monkeypatch.setattr(Workbench, "compare", lambda *_: None)
+    with pytest.raises(InputError, match="in turns with the default of the space 'tiles', but it crashed"):
+        Meter(small, search, host_target(), QUICK)
+    monkeypatch.setattr(Workbench, "check", lambda *_: Ran(Status.WRONG_RESULT, "all NaN"))
+    with pytest.raises(InputError, match="but it ended in wrong_result: all NaN; give another --space"):
+        Meter(small, search, host_target(), QUICK)
+
+
 def test_a_warm_start_collects_trials_of_other_shapes_only_once(tmp_path, briefly):
     small, other = ts.workload("matmul", **SMALL), ts.workload("matmul", m=32, n=64, k=64)
     said = []
@@ -112,3 +152,10 @@ def test_times_of_another_machine_are_refused(small, frozen, monkeypatch):
     monkeypatch.setattr(strategies, "machine_fingerprint", lambda: "this machine")
     with ts.Database(frozen) as database, pytest.raises(InputError, match="holds trials of another machine"):
         count(small, database, "random")
+
+
+def test_times_of_a_tuning_are_refused(small, tiles, tmp_path):
+    with ts.Database(tmp_path / "tuned.db") as database:
+        ts.tune(small, trials=1, space=tiles, strategy="random", database=database)
+        with pytest.raises(InputError, match="trials of random, which were not timed in turns"):
+            count(small, database, "random", space=tiles)

@@ -20,13 +20,14 @@ from ...machine.errors import InputError, unknown_name
 from ...machine.facts import machine_fingerprint
 from ...machine.target import host_target, target_text
 from ...schedules.rule import ScheduleRule
+from ..confirmation import trial_seconds
 from ..learning.experience import dims_of, experiences
 from ..learning.simulation import trials_to_reach
 from ..measuring.measurement import Timing
 from ..records.database import Database
 from ..search import Search, search_for
 from ..strategies import KNOB_STRATEGIES, Experience, LearnsFromOthers, Strategy
-from .meter import Meter
+from .meter import MADE_BY, Meter
 from .strategy_rows import TRANSFER, StrategyRow, strategy_row, with_goals
 from .table import UNANSWERED, Say, Table, count_trials
 
@@ -81,7 +82,7 @@ def study_strategies(
     _check(workload, strategies, seeds, share, limit, others, collect)
     target, timing = host_target(), timing or Timing()
     search = _knob_search(workload, target, space)
-    _require_this_machine(database)
+    _require_own_times(database)
     database.require_writable()
     for name in strategies:
         # One that cannot start from other shapes says so now.
@@ -94,7 +95,7 @@ def study_strategies(
         found = experiences(database, workload, target_text(target), search.name)
         learned = [experience for experience in found if experience.workload_hash in wanted]
     makers = {name: partial(_make, name, search, workload, learned) for name in strategies}
-    with Meter(workload, search, target, timing) as meter:
+    with _meter(workload, search, database, timing) as meter:
         table = Table(workload, search, database, meter, say)
         counts, best_s = count_trials(makers, table, seeds, share, limit, say)
     rows = [
@@ -136,7 +137,7 @@ def _collect(
     if known >= 2 * collect:
         say(f"{workload.label}: {known} trials are known")
         return
-    with Meter(workload, search, target, timing) as meter:
+    with _meter(workload, search, database, timing) as meter:
         table = Table(workload, search, database, meter, say)
         for name in ("random", "xgb"):
             say(f"{workload.label}: {collect} trials of {name} to start from")
@@ -155,13 +156,26 @@ def _knob_search(workload: Workload, target: Any, space: str | ScheduleRule | No
     return search
 
 
-def _require_this_machine(database: Database) -> None:
+def _meter(workload: Workload, search: Search, database: Database, timing: Timing) -> Meter:
+    """Return a meter whose times refer to the same speed as those in the database."""
+    target = host_target()
+    known = database.records(workload.hash, target_text(target), search.name)
+    default_s = next((trial_seconds(r) for r in known if r.usable and search.is_default(r)), None)
+    return Meter(workload, search, target, timing, default_s)
+
+
+def _require_own_times(database: Database) -> None:
     here = machine_fingerprint()
-    other = next((r for r in database.records() if r.machine_fingerprint != here), None)
-    if other is not None:
+    for record in database.records():
+        if record.machine_fingerprint != here:
+            whose = f"another machine ({record.machine_fingerprint}, this is {here})"
+        elif record.strategy != MADE_BY:
+            whose = f"{record.strategy}, which were not timed in turns with the default"
+        else:
+            continue
         raise InputError(
-            f"{database.path} holds trials of another machine ({other.machine_fingerprint}, this is {here}): "
-            "their times do not compare; give a database of its own with --db"
+            f"{database.path} holds trials of {whose}: their times do not compare; "
+            "give a database of its own with --db"
         )
 
 

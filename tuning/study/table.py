@@ -41,6 +41,8 @@ class Table:
         self._of = (workload.hash, target_text(host_target()), search.name)
         self._database, self._meter, self._say, self._new = database, meter, say, 0
         self._replay = Replay(database, *self._of, self._measure)
+        # Its seconds say to which speed those of all points refer, also when the study goes on another day.
+        self(search.default.knobs or {})
 
     def __call__(self, knobs: Mapping[str, int]) -> Record:
         """Return a point's record."""
