@@ -73,6 +73,11 @@ class RowNest:
         return max(prod(self.extents), self.count * self.length)
 
     @property
+    def is_norm(self) -> bool:
+        """Tell whether rows that are contiguous are reduced, and computed from that into another array."""
+        return self.contiguous and not (self.is_one_reduction or self.in_place)
+
+    @property
     def row_extent(self) -> int:
         """Rows along the innermost of the loops that lead from row to row."""
         position, neighbours = self.rows[-1]

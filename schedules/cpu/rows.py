@@ -202,7 +202,7 @@ def _arrange(
     if whole:
         return _arrange_across(sch, name, depth, lanes)
     if dimensions:
-        return arrange_parts(sch, name, dimensions, depth)
+        return arrange_parts(sch, name, dimensions, depth, lanes)
     block = sch.get_sblock(name)
     kept, reduced = loops_by_kind(sch, block, depth)
     if not kept or reduced or lanes == 1:

@@ -17,6 +17,8 @@ from tunesmith.schedules.row_nest import find_rows
 from tunesmith.schedules.whole_rows_form import restate
 from tvm import s_tir, te, topi
 
+AVX512 = {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux"}
+
 
 def of(function, *shapes, **options):
     inputs = [te.placeholder(shape, "float32", name=f"x{i}") for i, shape in enumerate(shapes)]
@@ -158,7 +160,11 @@ def test_metaschedule_gets_the_points_that_are_no_other_function(target):
     assert not any(has_algorithm(str(design.trace)) for design in designs)
 
 
-@pytest.mark.parametrize(("length", "width"), [(1024, 64), (1000, 50), (49, 7), (128, 32), (1003, 17)])
+@pytest.mark.parametrize(
+    # 192 elements are no 4 parts of 48: three registers are a type that no CPU has.
+    ("length", "width"),
+    [(1024, 64), (1000, 50), (49, 7), (128, 32), (1003, 17), (192, 64)],
+)
 def test_parts_divide_the_row_and_fill_vectors(length, width):
     assert best_width(length, 16, 4) == width
 
@@ -182,17 +188,46 @@ def test_neighbouring_rows_are_taken_together_as_far_as_there_are_any(target):
         ("log_softmax", 512, 1, 4),
         # A row or two of these fit L1: their chains are few.
         ("log_softmax", 1024, 4, 2),
-        ("layer_norm", 512, 4, 4),
-        # What is computed in place is written twice while it is near; a row of few vectors needs another.
-        ("softmax", 128, 4, 2),
-        ("softmax", 512, 4, 1),
-        ("softmax", 77, 2, 1),
+        # What is computed in place has two rows, but where LLVM unrolls the whole row.
+        ("softmax", 112, 2, 2),
+        ("softmax", 128, 4, 1),
+        ("softmax", 512, 4, 2),
+        ("softmax", 77, 2, 2),
     ],
 )
 def test_rows_taken_together_are_chains_enough_for_an_exponential(operator, columns, vectors, block):
-    avx512 = {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux"}
-    space = ROWS.space(ts.workload(operator, m=64, n=columns).func, as_target(avx512))
+    space = ROWS.space(ts.workload(operator, m=64, n=columns).func, as_target(AVX512))
     assert (space.default["vectors"], space.default["block"]) == (vectors, block)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "lanes", "block"),
+    [
+        (64, 512, 8, 4),
+        (64, 1024, 8, 2),
+        (1, 8192, 8, 1),
+        # One row at a time, or rows of a length that is no whole parts, want the widest registers.
+        (63, 512, 16, 1),
+        (64, 500, 16, 4),
+        (64, 64, 16, 8),
+    ],
+)
+def test_norms_take_narrow_registers_where_rows_keep_them_busy(rows, columns, lanes, block):
+    default = ROWS.space(ts.workload("layer_norm", m=rows, n=columns).func, as_target(AVX512)).default
+    assert (default["lanes"], default["block"]) == (lanes, block)
+
+
+@pytest.mark.parametrize(
+    ("operator", "columns", "block"), [("softmax", 128, 2), ("softmax", 192, 2), ("layer_norm", 128, 8)]
+)
+def test_registers_are_not_taken_apart_between_two_loops(operator, columns, block):
+    """LLVM takes a part of a vector of several registers out bit by bit, through a CPU's other registers."""
+    target = as_target(AVX512)
+    knobs = {"lanes": 16, "vectors": 4, "block": block}
+    schedule = ROWS.scheduled(ts.workload(operator, m=64, n=columns).func, target, knobs)
+    code = generate_code(schedule.mod, target).mod.inspect_source("asm")
+    assert "zmm" in code
+    assert code.count("vpextrq") == 0 and code.count("vinsertps") < 8 * block
 
 
 @pytest.mark.parametrize(
@@ -206,8 +241,7 @@ def test_exponentials_are_worth_threads_sooner(operator, rows, threads, target):
 
 @pytest.mark.parametrize(("columns", "block"), [(49, 4), (128, 2), (4096, 1)])
 def test_short_rows_that_are_only_reduced_are_taken_together(columns, block):
-    avx512 = {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux"}
-    space = ROWS.space(ts.workload("sum", c=64, d=columns, axes="d").func, as_target(avx512))
+    space = ROWS.space(ts.workload("sum", c=64, d=columns, axes="d").func, as_target(AVX512))
     assert space.default["block"] == block
 
 
