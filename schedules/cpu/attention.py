@@ -44,7 +44,14 @@ from ..loop_bounds import bound_loops
 from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Knobs
-from ..transforms import LEAST_PARALLEL_SUMS, panel_order, relayout_read, transpose_last, vectorize_last
+from ..transforms import (
+    LEAST_PARALLEL_SUMS,
+    finish_tile,
+    panel_order,
+    relayout_read,
+    transpose_last,
+    vectorize_last,
+)
 from .attention_space import attention_space
 
 
@@ -176,9 +183,12 @@ def _tile(
         tail = sch.cache_write(block, 0, "global")
     else:
         tail = sch.get_sblock(after)
-    # Unlike other tiles' (`finish_tile`), its rows stay a loop: without one, LLVM runs out of registers here.
-    sch.reverse_compute_at(tail, tile)
-    vectorize_last(sch, tail, lanes)
+    if row is None:
+        # Unrolled as other tiles are, one row as wide as this takes registers from its sums.
+        sch.reverse_compute_at(tail, tile)
+        vectorize_last(sch, tail, lanes)
+    else:
+        finish_tile(sch, tail, tile, lanes)
     if cut:
         partition(sch, tile)
     sch.decompose_reduction(block, along)

@@ -31,7 +31,7 @@ ROW_STREAMS = 8
 _LOAD = 0.25
 # With fewer rows a tile reads its panel faster than L2 gives it.
 _LEAST_ROWS = 3
-_CLEARLY = 0.95
+CLEARLY = 0.95
 
 # Data, results and other processes want their part of a thread's share of L3. By
 # tuning.measuring.measurement.measure on 2 threads of a Zen 5 with 32 MiB, matmul 2048^3: 463 to 473 GFLOP/s
@@ -143,7 +143,7 @@ class TileChoice:
             )
         ]
         best = min([(mr, vectors), *tiles], key=lambda tile: self._cost(*tile))
-        return best if self._cost(*best) < _CLEARLY * self._cost(mr, vectors) else (mr, vectors)
+        return best if self._cost(*best) < CLEARLY * self._cost(mr, vectors) else (mr, vectors)
 
     def computed_columns(self, vectors: int) -> int:
         """Return the columns of whole panels so wide, in vectors."""

@@ -20,6 +20,7 @@ from tunesmith.schedules.cpu.attention import ATTENTION
 from tunesmith.schedules.loop_bounds import BOUNDING_MARK
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
 from tvm import s_tir, te, tirx
+from tvm.tirx import ForKind
 from tvm_ffi import structural_walk
 
 SHAPES = {
@@ -211,6 +212,22 @@ def test_tiles_have_the_height_of_the_least_cost_and_few_queries_are_one(m, tile
     assert (default["mr"], default["nr"], default["nc"]) == tile
 
 
+@pytest.mark.parametrize(
+    ("mcpu", "columns", "tile"),
+    [
+        # 5 vectors of columns are one tile; 7 with 16 registers are not, and none is narrower than before.
+        ("x86-64-v4", 40, (4, 32, 40)),
+        ("haswell", 40, (2, 32, 40)),
+        ("x86-64-v4", 72, (6, 32, 24)),
+        ("haswell", 56, (6, 16, 8)),
+    ],
+)
+def test_columns_that_are_no_pairs_of_vectors_make_wider_tiles(mcpu, columns, tile):
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    default = ATTENTION.space(of({"heads": 2, "m": 96, "n": 64, "d": columns}).func, target).default
+    assert (default["mr"], default["nr"], default["nc"]) == tile
+
+
 @pytest.mark.parametrize(("mcpu", "columns"), [("haswell", 64), ("x86-64-v4", 128)])
 def test_the_keys_of_one_query_are_read_where_they_lie(mcpu, columns):
     target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
@@ -296,3 +313,12 @@ def test_no_matrix_of_scores_is_kept(target):
         [(s_tir.SBlock, lambda b: sizes.extend(prod(map(int, x.shape)) for x in b.alloc_buffers))],
     )
     assert sizes and max(sizes) <= 512 * 64 < 512 * 512
+
+
+def test_sums_of_a_tile_are_not_stored_between_their_products_and_what_reads_them():
+    """The scores of a tile are computed from its registers: no loop over its rows indexes it."""
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    schedule = ATTENTION.scheduled(of({"heads": 2, "m": 64, "n": 64, "d": 64}).func, target)
+    score = schedule.get_sblock("score")
+    kinds = [schedule.get(loop).kind for loop in schedule.get_loops(score)][-3:]
+    assert kinds == [ForKind.UNROLLED, ForKind.UNROLLED, ForKind.VECTORIZED]
