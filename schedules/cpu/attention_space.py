@@ -155,10 +155,10 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the blocks and tiles to choose from, or None where it is no attention, or an odd one.
 
     Columns must fill vectors, and keys where they cannot be padded. One query makes no matrix product: the
-    keys are read where they lie, and their elements must be summed in parts.
+    keys are read where they lie, and their elements must be summed in parts. One key makes no sum.
     """
     nest = find_attention(func)
-    if nest is None:
+    if nest is None or nest.n == 1:
         return None
     machine = facts(target)
     widest = _powers(machine.lanes(nest.dtype))

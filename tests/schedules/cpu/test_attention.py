@@ -9,7 +9,7 @@ import tvm_ffi
 from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
-from tunesmith.schedules import rules_for
+from tunesmith.schedules import apply_default, rules_for
 from tunesmith.schedules.algorithms import has_algorithm
 from tunesmith.schedules.analysis import index_variables
 from tunesmith.schedules.assembly import summing_loops
@@ -210,6 +210,14 @@ def test_tiles_have_the_height_of_the_least_cost_and_few_queries_are_one(m, tile
     target = as_target({"kind": "llvm", "mcpu": "haswell", "mtriple": "x86_64-linux", "num-cores": 2})
     default = ATTENTION.space(of({"heads": 2, "m": m, "n": 64, "d": 64}).func, target).default
     assert (default["mr"], default["nr"], default["nc"]) == tile
+
+
+@pytest.mark.parametrize("m", [1, 16])
+def test_attention_over_one_key_is_another_schedules_matter(m, target, assert_same_outputs):
+    func = of({"heads": 2, "m": m, "n": 1, "d": 64}).func
+    assert ATTENTION.space(func, target) is None
+    schedule, _ = apply_default(func, target)
+    assert_same_outputs(func, schedule)
 
 
 @pytest.mark.parametrize(
