@@ -67,6 +67,13 @@ def _sum(x: Any, axes: str, wide: str) -> Any:
     return _reduced(x, axes, lambda at, over: te.sum(x[tuple(at)].astype(wide), axis=over), "sum")
 
 
+def _largest(x: Any, axes: str, name: str) -> Any:
+    """Take the maximum, of half floats in float32: TVM stores no vectors of a constant bfloat16."""
+    dtype = str(x.dtype)
+    wide = sum_dtype(dtype) if "float" in dtype else dtype
+    return _reduced(x, axes, lambda at, over: te.max(x[tuple(at)].astype(wide), axis=over), name)
+
+
 def define_sum(axes: str, dtype: str, **extents: int) -> list[Any]:
     """Return the TE tensors x and y."""
     x = _placeholder(extents, dtype)
@@ -84,7 +91,7 @@ def define_mean(axes: str, dtype: str, **extents: int) -> list[Any]:
 def define_max(axes: str, dtype: str, **extents: int) -> list[Any]:
     """Return the TE tensors x and y."""
     x = _placeholder(extents, dtype)
-    return [x, _reduced(x, axes, lambda at, over: te.max(x[tuple(at)], axis=over), "max")]
+    return [x, rounded_to(_largest(x, axes, "max"), dtype)]
 
 
 def define_argmax(axes: str, dtype: str, **extents: int) -> list[Any]:
@@ -93,12 +100,12 @@ def define_argmax(axes: str, dtype: str, **extents: int) -> list[Any]:
     Two reductions of one value each: one of pairs is a chain of comparisons that TVM cannot take apart.
     """
     x, length = _placeholder(extents, dtype), extents[axes]
-    largest = _reduced(x, axes, lambda at, over: te.max(x[tuple(at)], axis=over), "largest")
+    largest = _largest(x, axes, "largest")
     none = tvm.tirx.const(length, "int32")
 
     def position(at: list[Any], over: list[Any]) -> Any:
         kept = tuple(index for axis, index in zip(_AXES, at, strict=True) if axis not in axes)
-        found = x[tuple(at)] == largest[kept]
+        found = x[tuple(at)].astype(largest.dtype) == largest[kept]
         return te.min(tvm.tirx.Select(found, over[0].var.astype("int32"), none), axis=over)
 
     first = _reduced(x, axes, position, "first")

@@ -15,6 +15,7 @@ from tvm.script import tirx as T
 
 from ..machine.dot_instructions import DOT_INSTRUCTIONS, WIDE, WIDENED, DotInstruction, performed_by
 from .space import Constraint, Knob, KnobSpace
+from .transforms import attempt
 from .transposition import performing, transposed
 
 
@@ -94,10 +95,14 @@ def use_sums_of_parts(
 
 
 def interleave(sch: s_tir.Schedule, panels: Any, instruction: DotInstruction) -> list[Any]:
-    """Copy a weight whose columns are contiguous into groups, in registers; return the loops around."""
+    """Copy a weight whose columns are contiguous into groups, in registers; return the loops around.
+
+    Columns of several phases, as of a transposed convolution, may leave TVM in doubt whether a vector of them
+    is contiguous: these are copied element by element.
+    """
     *outer, column, _ = sch.get_loops(panels)
     _, lane = sch.split(column, [None, instruction.lanes])
-    sch.tensorize(lane, _register_interleaving(instruction, _source_dtype(sch, panels)))
+    attempt(sch.tensorize, lane, _register_interleaving(instruction, _source_dtype(sch, panels)))
     return list(outer)
 
 

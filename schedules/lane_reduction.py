@@ -99,7 +99,11 @@ def vectors_of_parts(
     kept, reduced = loops_by_kind(sch, block, depth)
     if not dimensions or name not in readers or reduced or not kept:
         return 0
-    parts = loops_by_kind(sch, sch.get_sblock(name), depth)[0][:dimensions]
+    loops, _ = loops_by_kind(sch, sch.get_sblock(name), depth)
+    parts, rows = loops[:dimensions], loops[dimensions:]
+    if len(kept) <= len(rows):
+        # One value a row, as a mean is.
+        return 0
     width = prod(int(sch.get(part).extent) for part in parts)
     return width // lanes if width % lanes == 0 == int(sch.get(kept[-1]).extent) % width else 0
 

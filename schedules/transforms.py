@@ -32,8 +32,16 @@ def attempt(primitive: Callable[..., Any], *args: Any) -> bool:
 
 
 def spread(sch: s_tir.Schedule, loops: Sequence[Any], work: int, parallel: int) -> Any:
-    """Fuse loops and run them on all threads where that pays; return the fused loop."""
-    fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+    """Fuse loops and run them on all threads where that pays; return the fused loop.
+
+    Those from which another block's loops branch off are left inside.
+    """
+    fused, *inner = loops
+    for loop in inner:
+        try:
+            fused = sch.fuse(fused, loop)
+        except s_tir.ScheduleError:
+            break
     if parallel and work >= LEAST_PARALLEL_WORK:
         attempt(sch.parallel, fused)
     return fused

@@ -393,3 +393,18 @@ def test_rows_with_a_rest_beside_reductions_and_a_causal_mask_are_right(shape, t
         output = aligned_empty(workload.output.shape, "float32")
         kernel(*map(as_tensor, map(aligned_copy, inputs)), as_tensor(output))
         np.testing.assert_allclose(output, workload.reference(*inputs), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype", "shape"),
+    [
+        ("global_avg_pool2d", "float64", {"n": 1, "h": 3, "w": 48, "c": 64}),
+        ("sum", "float16", {"a": 1, "b": 2, "c": 1, "d": 64, "axes": "bc"}),
+        ("matmul", "float16", {"m": 5, "n": 64, "k": 5, "transpose": "TN"}),
+    ],
+)
+def test_loops_that_another_block_has_taken_a_place_in_are_not_fused(
+    operator, dtype, shape, target, assert_right
+):
+    workload = ts.workload(operator, dtype=dtype, **shape)
+    assert_right(workload, GENERAL.scheduled(workload.func, target))

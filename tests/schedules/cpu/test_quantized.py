@@ -229,3 +229,10 @@ def test_channels_first_that_are_no_whole_instructions(kernel, target, assert_ri
     rule = rules_for(workload.func, target)[0]
     assert rule.name == "quantized"
     assert_right(workload, rule.scheduled(workload.func, target))
+
+
+def test_columns_of_two_phases_need_not_be_contiguous(target, assert_right):
+    """A panel of 32 of 2 x 48 columns lies in both phases of a transposed convolution."""
+    shape = {"n": 1, "h": 5, "w": 33, "ci": 2, "co": 48, "kh": 5, "kw": 2, "stride": 2}
+    workload = ts.workload("conv2d_transpose", dtype="int8", **shape)
+    assert_right(workload, QUANTIZED.scheduled(workload.func, target))

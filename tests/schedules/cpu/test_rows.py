@@ -261,3 +261,18 @@ def test_lines_that_no_vector_divides_are_read_in_vectors(target):
     source = code.mod.inspect_source("ll")
     # Element by element there are as many as a vector has, at each of the places where vectors are read.
     assert source.count("load float") < facts(target).lanes("float32")
+
+
+def test_a_mean_of_as_many_rows_as_a_vector_is_no_row(assert_right):
+    """What is computed once a row has no vectors that a sum could take up, however many rows there are."""
+    workload = ts.workload("layer_norm", dtype="float64", m=16, n=16)
+    avx2 = as_target({"kind": "llvm", "mcpu": "haswell", "mtriple": "x86_64-linux"})
+    assert ROWS.space(workload.func, avx2).default["lanes"] == 4
+    assert_right(workload, ROWS.scheduled(workload.func, avx2))
+
+
+@pytest.mark.parametrize(("operator", "axes"), [("max", "ab"), ("max", "d"), ("argmax", "c")])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_maxima_of_half_floats_are_right(operator, axes, dtype, target, assert_right):
+    workload = ts.workload(operator, dtype=dtype, a=33, b=1, c=3, d=16, axes=axes)
+    assert_right(workload, ROWS.scheduled(workload.func, target))
