@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...machine.facts import Facts, facts
@@ -32,24 +33,13 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
     nest = find_rows(func)
     if nest is None:
         return None
-    machine = facts(target)
-    widest = machine.lanes(nest.dtype)
+    widest = facts(target).lanes(nest.dtype)
     width = best_width(nest.length, widest, _VECTORS)
     can_be_whole = nest.contiguous and can_restate(func)
     if nest.contiguous and not can_be_whole and width < widest // 2 and nest.length > _VECTORS * widest:
         return None
     blocks = tuple(b for b in _BLOCKS if nest.row_extent % b == 0) if nest.contiguous else (1,)
-    parts = _default_parts(nest, widest, machine.cores, can_be_whole)
-    in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * machine.vector_bits // 8 // widest)
-    block = max((b for b in blocks if b <= min(in_l1, _rows_at_once(nest, widest))), default=1)
-    lanes, exponential = widest, "tirx.exp" in called(func.body)
-    vectors = _default_vectors(nest, widest, 1 if parts > 1 else _TILES_A_CORE * machine.cores)
-    if nest.is_norm and exponential and block >= _VECTORS:
-        # So many rows are chains enough, and a polynomial wants the registers: 128 to 512 columns in 0.86 to
-        # 0.92 of the time.
-        vectors = 1
-    elif nest.is_norm and not exponential and (narrow := _narrow_lanes(nest, machine, block)) < widest:
-        lanes, vectors, block = narrow, _VECTORS, min(block, _ROWS_OF_A_NORM)
+    default = _default(func, target, nest, blocks, can_be_whole)
     return KnobSpace(
         knobs=(
             Knob("lanes", tuple(sorted({1, max(1, widest // 2), widest})), "elements in a vector"),
@@ -57,7 +47,9 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("block", blocks, "rows taken through each step together"),
             Knob("parallel", (0, 1), "1: rows are spread over the threads"),
             Knob("stream", (0, 1), "1: the output is written past the caches"),
-            Knob("parts", tuple(sorted({1, parts})), "parts of a row that are reduced in parallel"),
+            Knob(
+                "parts", tuple(sorted({1, default["parts"]})), "parts of a row that are reduced in parallel"
+            ),
             Knob("whole", (0, 1) if can_be_whole else (0,), "1: rows are reduced as whole vectors"),
         ),
         constraints=(
@@ -78,16 +70,34 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: k["whole"] == 0 or nest.length % _multiple(k) != 0,
             ),
         ),
-        default={
-            "lanes": lanes,
-            "vectors": vectors,
-            "block": block if parts == 1 else 1,
-            "parallel": 1,
-            "parts": parts,
-            "whole": int(can_be_whole and _is_better_whole(nest, lanes, vectors, parts)),
-            "stream": 0 if nest.in_place else exceeds_caches(func, target),
-        },
+        default=default,
     )
+
+
+def _default(func: Any, target: Any, nest: RowNest, blocks: Sequence[int], can_be_whole: bool) -> Knobs:
+    """Choose vectors, rows at once and parts without a search."""
+    machine = facts(target)
+    widest = machine.lanes(nest.dtype)
+    parts = _default_parts(nest, widest, machine.cores, can_be_whole)
+    in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * machine.vector_bits // 8 // widest)
+    block = max((b for b in blocks if b <= min(in_l1, _rows_at_once(nest, widest))), default=1)
+    lanes, exponential = widest, "tirx.exp" in called(func.body)
+    vectors = _default_vectors(nest, widest, 1 if parts > 1 else _TILES_A_CORE * machine.cores)
+    if nest.is_norm and exponential and block >= _VECTORS:
+        # So many rows are chains enough, and a polynomial wants the registers: 128 to 512 columns in 0.86 to
+        # 0.92 of the time.
+        vectors = 1
+    elif nest.is_norm and not exponential and (narrow := _narrow_lanes(nest, machine, block)) < widest:
+        lanes, vectors, block = narrow, _VECTORS, min(block, _ROWS_OF_A_NORM)
+    return {
+        "lanes": lanes,
+        "vectors": vectors,
+        "block": block if parts == 1 else 1,
+        "parallel": 1,
+        "parts": parts,
+        "whole": int(can_be_whole and _is_better_whole(nest, lanes, vectors, parts)),
+        "stream": 0 if nest.in_place else exceeds_caches(func, target),
+    }
 
 
 def whole_rows(knobs: Knobs) -> str | None:

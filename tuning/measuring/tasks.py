@@ -151,6 +151,13 @@ def parts_folder(library: str) -> str:
     return f"{library}.parts"
 
 
+def remove_build(library: str) -> None:
+    """Remove a library and what belongs to it, or what is left of a build that failed."""
+    for file in (library, f"{library}.json"):
+        Path(file).unlink(missing_ok=True)
+    shutil.rmtree(parts_folder(library), ignore_errors=True)
+
+
 def _built(job: BuildJob) -> Built:
     start = _cpu_seconds()
     func, target = _func(job.func_ir), as_target(job.target)

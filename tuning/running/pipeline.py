@@ -8,18 +8,16 @@ machines runs while builders go on.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
-from pathlib import Path
 
 from ..measuring.cases import Cases
 from ..measuring.measurement import Timing
-from ..measuring.tasks import BuildJob, Built, Ran, RunJob, parts_folder
+from ..measuring.tasks import BuildJob, Built, Ran, RunJob, remove_build
 from ..records.candidate import Candidate
 from ..records.record import Record, Status
 from ..remote.runner import RemoteRunner
@@ -218,10 +216,7 @@ class Pipeline:
 
     def _end(self, trial: Trial, ran: Ran) -> None:
         trial.ran = ran
-        # Also what is left of a build that failed: it may have failed because the disk is full.
-        for file in (trial.job.library, f"{trial.job.library}.json"):
-            Path(file).unlink(missing_ok=True)
-        shutil.rmtree(parts_folder(trial.job.library), ignore_errors=True)
+        remove_build(trial.job.library)
         self._ended.append(trial)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 from types import TracebackType
 from typing import Any
@@ -20,7 +19,7 @@ from ...kernels.operator import Workload
 from ...machine.errors import InputError
 from ...machine.target import target_text
 from ..measuring.measurement import Timing
-from ..measuring.tasks import Built, Ran
+from ..measuring.tasks import BuildJob, Built, Ran, remove_build
 from ..records.candidate import knob_candidate
 from ..records.record import Record, Status
 from ..running.device import this_machine
@@ -87,14 +86,16 @@ class Meter:
 
     def __call__(self, knobs: Mapping[str, int]) -> Record:
         """Return the record of a new trial of a point; its time depends on no earlier trial of it."""
-        candidate = knob_candidate(knobs)
-        job = self._bench.job(self._func_ir, self._target, self._search.rule, knobs)
+        job = self._job(knobs)
         (built,) = self._bench.build([job])
         ran = self._bench.check(built, self._cases, _GIVE_UP_FACTOR * self._default_s)
         if ran.verified:
             ran = self._timed(built, ran)
-        Path(job.library).unlink(missing_ok=True)
-        return self._origin.record(Trial(candidate, self._search.name, job, built, ran))
+        remove_build(job.library)
+        return self._origin.record(Trial(knob_candidate(knobs), self._search.name, job, built, ran))
+
+    def _job(self, knobs: Mapping[str, int] | None) -> BuildJob:
+        return self._bench.job(self._func_ir, self._target, self._search.rule, knobs)
 
     def _timed(self, built: Built, ran: Ran) -> Ran:
         """Time a point in turns with the default; return its seconds at the speed they refer to."""
@@ -106,8 +107,7 @@ class Meter:
         return replace(ran, run_secs=seconds)
 
     def _built_default(self) -> Built:
-        job = self._bench.job(self._func_ir, self._target, self._search.rule, self._search.default.knobs)
-        (built,) = self._bench.build([job])
+        (built,) = self._bench.build([self._job(self._search.default.knobs)])
         ran = self._bench.check(built, self._cases)
         if not ran.verified:
             raise self._not_timed(f"it ended in {ran.status}: {ran.message}")

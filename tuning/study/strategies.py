@@ -77,7 +77,7 @@ def study_strategies(
     Raises
     ------
     InputError
-        An argument is wrong, or the database holds trials of another machine.
+        An argument is wrong, or the database holds trials of a tuning or of another machine.
     """
     _check(workload, strategies, seeds, share, limit, others, collect)
     target, timing = host_target(), timing or Timing()
