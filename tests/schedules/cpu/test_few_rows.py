@@ -65,12 +65,13 @@ def test_a_convolution_of_few_pixels(image, depth, target, assert_right):
 @pytest.mark.parametrize(
     ("mcpu", "rows", "columns", "taken"),
     [
-        ("znver4", 16, 1024, False),
-        ("znver4", 7, 1024, True),
-        ("znver4", 16, 2048, True),  # rows of the weight that are pages apart
-        ("znver4", 8, 1000, True),  # columns that fill no tiles
-        ("znver4", 64, 1024, True),  # more tiles than a weight with sums so long is read for
-        ("haswell", 16, 1024, True),  # tiles one line wide
+        ("znver4", 16, 704, False),
+        ("znver4", 7, 704, True),
+        ("znver4", 16, 1024, True),  # rows of the weight that evict each other
+        ("znver4", 16, 2016, True),  # rows of the weight that are pages apart
+        ("znver4", 8, 720, True),  # columns that fill no tiles
+        ("znver4", 64, 704, True),  # more tiles than a weight with sums so long is read for
+        ("haswell", 16, 704, True),  # tiles one line wide
     ],
 )
 def test_tiles_of_two_lines_read_a_weight_that_l3_holds(mcpu, rows, columns, taken):

@@ -100,6 +100,11 @@ def test_rows_that_are_left_are_cut_off_and_both_tiles_stay_in_registers(mcpu, r
         ("x86-64-v4", (64, 100, 2048), True),
         ("x86-64-v4", (72, 100, 2048), False),  # sums of two times as many pages
         ("x86-64-v4", (64, 100, 2049), False),
+        # Of rows of 4096 bytes L2 of 512 KiB keeps 128, of 4224 all.
+        ("x86-64-v4", (64, 1024, 252), True),
+        ("x86-64-v4", (64, 1024, 256), False),
+        ("x86-64-v4", (64, 1056, 256), True),
+        ("x86-64-v4", (14, 1024, 256), True),  # one tile reads it once
         ("haswell", (48, 256, 256), True),
         ("haswell", (54, 256, 256), False),  # a tile of 16 columns is one line wide
         ("haswell", (48, 250, 256), False),  # columns that fill no vectors, and no masks
