@@ -36,7 +36,8 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "whole_rows": whole_rows_form.restate,
     "separable": separable_form.restate,
     "lines": lines_form.restate,
-    "padded_keys": attention_form.restate,
+    "padded_attention": attention_form.restate,
+    "padded_keys": attention_form.restate,  # the name in traces from before columns were padded too
     "widened": widened_form.restate,
 }
 """Functions from a PrimFunc and numbers to another with the same parameters and result, by name.

@@ -1,12 +1,14 @@
-"""Attention over keys that fill no vectors, as attention over more, of which the last are hidden.
+"""Attention over keys or columns that fill no vectors, as attention over more of them.
 
-197 keys become 208, a multiple of 16::
+197 keys become 208, a multiple of 16, of which the last are hidden; 40 columns of values become 48::
 
     keys[h, k, c] = K[h, k, c] if k < 197 else 0
     score[h, i, k] = ... if k < 197 else -1e30                   # k < 208; its weight is then 0
-    mixed[h, i, e] += weight[h, i, j] * V[h, j, e]               # j < 197, as before
+    values[h, j, e] = V[h, j, e] if e < 40 else 0                # j < 197, as before
+    mixed[h, i, e] += weight[h, i, j] * values[h, j, e]          # e < 48
+    O[h, i, e] = ... mixed[h, i, e]                              # e < 40, as before
 
-Rows of scores are whole vectors then, and so are panels of keys. The values are as many as they were.
+Rows of scores are whole vectors then, and so are panels of keys and rows of what is mixed.
 """
 
 from __future__ import annotations
@@ -21,51 +23,66 @@ from tvm_ffi import structural_map
 from ..kernels.attention import MASKED
 from ..machine.errors import InputError
 from .analysis import loads_of
-from .attention_nest import PADDED_KEYS, Attention, find_attention
+from .attention_nest import PADDED_KEYS, PADDED_VALUES, Attention, find_attention
 from .contraction import product_operands
 from .restatement import held_block, nests, replaced, with_longer_axis, with_nests
 
 
-def can_restate(func: Any) -> bool:
+def can_pad_keys(func: Any) -> bool:
     """Tell whether a PrimFunc is attention over keys that lie (head, key, element)."""
     nest = find_attention(func)
-    if nest is None:
-        return False
-    product = _blocks(func)[nest.product]
-    key, indices = product.iter_vars[2].var, _keys(product).indices
-    return len(indices) == 3 and bool(indices[1].same_as(key))
+    return nest is not None and _lies(_blocks(func)[nest.product], (1, 2))
 
 
-def restate(func: Any, width: int) -> Any:
-    """Lengthen the keys to a multiple of ``width``.
+def can_pad_values(func: Any) -> bool:
+    """Tell whether a PrimFunc is attention with values that lie (head, key, column)."""
+    nest = find_attention(func)
+    return nest is not None and _lies(_blocks(func)[nest.mixed], (2, 1))
+
+
+def restate(func: Any, width: int, columns: int = 1) -> Any:
+    """Lengthen the keys to a multiple of ``width``, the values' rows to a multiple of ``columns``.
 
     Parameters
     ----------
     func : PrimFunc
         An unscheduled one.
-    width : int
-        Elements of one or more vectors.
+    width, columns : int
+        Elements of one or more vectors; 1: they stay as they are.
 
     Raises
     ------
     InputError
-        It is no such attention, or its keys are such a multiple: a trace may name a form that is not one of
-        its function.
+        It is no such attention, or both are such multiples: a trace may name a form that is not one of its
+        function.
     """
     nest = find_attention(func)
-    if nest is None or not can_restate(func) or nest.n % width == 0:
-        raise InputError(f"the function is no attention over keys that are no multiple of {width}")
-    length, blocks = ceil(nest.n / width) * width, _blocks(func)
-    keys = _keys(blocks[nest.product]).source
-    new = {keys: _longer(keys, 1, length, PADDED_KEYS)}
-    for name in (nest.product, nest.score, nest.weight):
-        buffer = blocks[name].writes[0].source
-        new[buffer] = _longer(buffer, 2, length)
-    padding = _padding(keys, new[keys])
+    longer, wider = (nest.n % width, nest.columns % columns) if nest is not None else (0, 0)
+    allowed = (not longer or can_pad_keys(func)) and (not wider or can_pad_values(func))
+    if nest is None or not (longer or wider) or not allowed:
+        raise InputError(
+            f"the function is no attention over keys that are no multiple of {width}, "
+            f"or of columns that are none of {columns}"
+        )
+    keys, across = ceil(nest.n / width) * width, ceil(nest.columns / columns) * columns
+    blocks, new = _blocks(func), {}
+    if longer:
+        read = _second_operand(blocks[nest.product]).source
+        new[read] = _longer(read, 1, keys, PADDED_KEYS)
+        for name in (nest.product, nest.score, nest.weight):
+            buffer = blocks[name].writes[0].source
+            new[buffer] = _longer(buffer, 2, keys)
+    if wider:
+        read = _second_operand(blocks[nest.mixed]).source
+        new[read] = _longer(read, 2, across, PADDED_VALUES)
+        buffer = blocks[nest.mixed].writes[0].source
+        new[buffer] = _longer(buffer, 2, across)
+    padded = {old: buffer for old, buffer in new.items() if buffer.name in (PADDED_KEYS, PADDED_VALUES)}
     body = structural_map(func.body, [(tirx.Var, lambda v: new.get(v, v))])
     changed = tirx.PrimFunc([*func.params], body, func.ret_type, func.attrs)
-    rest = [_lengthened(each, nest, length, func.params) for each in nests(changed)]
-    return with_nests(changed, [*padding, *rest], [new[keys]])
+    rest = [_lengthened(each, nest, keys, across, func.params) for each in nests(changed)]
+    padding = [copy for old, buffer in padded.items() for copy in _padding(old, buffer)]
+    return with_nests(changed, [*padding, *rest], [*padded.values()])
 
 
 def _blocks(func: Any) -> dict[str, Any]:
@@ -73,11 +90,19 @@ def _blocks(func: Any) -> dict[str, Any]:
     return {str(block.name_hint): block for block in held if block is not None}
 
 
-def _keys(product: Any) -> Any:
-    """Return what the first product reads of the keys."""
+def _second_operand(product: Any) -> Any:
+    """Return what a product reads of the keys, or of the values."""
     operands = product_operands(product)
     assert operands is not None, "attention is found by its products"
     return operands[1]
+
+
+def _lies(product: Any, axes: tuple[int, int]) -> bool:
+    """Tell whether what a product reads lies (head, then along these of its axes), counted after the head."""
+    indices, variables = _second_operand(product).indices, [v.var for v in product.iter_vars[1:]]
+    return len(indices) == 3 and all(
+        index.same_as(variables[axis]) for index, axis in zip(indices[1:], axes, strict=True)
+    )
 
 
 def _longer(buffer: Any, dimension: int, length: int, name: str | None = None) -> Any:
@@ -87,29 +112,36 @@ def _longer(buffer: Any, dimension: int, length: int, name: str | None = None) -
     return tirx.decl_buffer(shape, str(buffer.dtype), name or str(buffer.name))
 
 
-def _padding(keys: Any, longer: Any) -> list[Any]:
-    """Return the loop nest that copies the keys and sets more to zero."""
-    heads, n, d = (int(extent) for extent in keys.shape)
-    source = te.placeholder((heads, n, d), str(keys.dtype), name="keys")
-    copy = te.compute(
-        [int(extent) for extent in longer.shape],
-        lambda h, k, c: tirx.if_then_else(k < n, source[h, k, c], tirx.const(0, str(keys.dtype))),
-        name=PADDED_KEYS,
-    )
+def _padding(array: Any, longer: Any) -> list[Any]:
+    """Return the loop nest that copies an array and sets what is more to zero."""
+    shape, wanted = ([int(extent) for extent in buffer.shape] for buffer in (array, longer))
+    source, zero = te.placeholder(shape, str(array.dtype), name="source"), tirx.const(0, str(array.dtype))
+
+    def padded(*index: Any) -> Any:
+        (inside,) = (
+            i < extent for i, extent, more in zip(index, shape, wanted, strict=True) if more > extent
+        )
+        return tirx.if_then_else(inside, source[index], zero)
+
+    copy = te.compute(wanted, padded, name=str(longer.name))
     form = te.create_prim_func([source, copy], index_dtype_override="int64")
-    given = dict(zip(form.params, (keys, longer), strict=True))
+    given = dict(zip(form.params, (array, longer), strict=True))
     return nests(structural_map(form, [(tirx.Var, lambda v: given.get(v, v))]))
 
 
-def _lengthened(loops: Any, nest: Attention, length: int, params: Any) -> Any:
-    """Return a loop nest over all keys, or as it is where it has none of them, or each with its value."""
-    block = held_block(loops)
+def _lengthened(loops: Any, nest: Attention, keys: int, columns: int, params: Any) -> Any:
+    """Return a loop nest over all keys or columns, or as it is: where it has none, or keys with values."""
+    block, length = held_block(loops), keys
     name = str(block.name_hint)
-    if name in (nest.row_max, nest.row_sum):
+    if name == nest.mixed:
+        axis, length = block.iter_vars[2], columns
+    elif name in (nest.row_max, nest.row_sum):
         axis = next(v for v in block.iter_vars if v.iter_type == IterVar.CommReduce)
     elif name in (nest.product, nest.score, nest.weight):
         axis = [v for v in block.iter_vars if v.iter_type == IterVar.DataPar][2]
     else:
+        return loops
+    if int(axis.dom.extent) == length:
         return loops
     body = block.body
     if name == nest.score:

@@ -16,6 +16,9 @@ from .contraction import product_operands
 PADDED_KEYS = "attention_padded_keys"
 """The block that lengthens the keys, in the form of `attention_form`."""
 
+PADDED_VALUES = "attention_padded_values"
+"""The block that widens the values, in the same form."""
+
 # A score below is that of a masked key, whatever number stands for one: beside any other its weight is 0.
 _HIDDEN = -1e20
 
@@ -92,7 +95,7 @@ def find_attention(func: Any) -> Attention | None:
     (output,) = output_blocks(sch)
     inverse = only(readers(row_sum))
     known = {first, score, row_max, weight, row_sum, mixed, output, inverse, *readers(mixed)}
-    known |= {PADDED_KEYS} & set(names)
+    known |= {PADDED_KEYS, PADDED_VALUES} & set(names)
     shapes = static_extents(sch, first), static_extents(sch, mixed)
     if known != set(names) or shapes[0] is None or shapes[1] is None or len(shapes[0]) != 4 != len(shapes[1]):
         return None

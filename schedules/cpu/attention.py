@@ -31,6 +31,7 @@ Dao et al., "FlashAttention", 2022 (which keeps scores in shared memory, where w
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import gcd
 from typing import Any
 
 from tvm import s_tir
@@ -38,10 +39,11 @@ from tvm.tirx import IndexMap
 
 from ...machine.vector_math import CHAINS
 from ..analysis import block_names, loops_by_kind
-from ..attention_nest import PADDED_KEYS, Attention, find_attention
+from ..attention_nest import PADDED_KEYS, PADDED_VALUES, Attention, find_attention
 from ..lane_reduction import arrange_parts, reduce_in_lanes
 from ..loop_bounds import bound_loops
 from ..loop_partition import partition
+from ..restatement import replaced
 from ..rule import ScheduleRule
 from ..space import Knobs
 from ..transforms import (
@@ -53,10 +55,20 @@ from ..transforms import (
     vectorize_last,
 )
 from .attention_space import attention_space
+from .tile_choice import LEAST_LANES
 
 
 def schedule_attention(
-    sch: s_tir.Schedule, *, lanes: int, block: int, mr: int, nr: int, nc: int, pad: int, values: int = 0
+    sch: s_tir.Schedule,
+    *,
+    lanes: int,
+    block: int,
+    mr: int,
+    nr: int,
+    nc: int,
+    pad: int,
+    values: int = 0,
+    widen: int = 0,
 ) -> None:
     """Rewrite attention in place.
 
@@ -75,12 +87,13 @@ def schedule_attention(
         a dot product.
     nc : int
         Columns of a register tile of the second product.
-    pad : int
-        The keys are as many as `attention_form` makes them: a multiple of this; 0: they are as they were.
     values : int
         1: values are copied into panels of ``nc`` columns; 0: they are read where they lie.
+    pad, widen : int
+        The keys, and the columns of the values, are as many as `attention_form` makes them: a multiple of
+        this; 0: they are as they were.
     """
-    del pad
+    del pad, widen
     nest = find_attention(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
     _inline_rounding(sch, nest)
@@ -92,16 +105,20 @@ def schedule_attention(
     # What goes over the keys in the same steps can end at the same key.
     width = None if ahead is None else together * lanes
     sums = [reduce_in_lanes(sch, name, lanes, CHAINS, width) for name in (nest.row_max, nest.row_sum)]
+    _keep_columns(sch, nest)
     head, block_loop = _blocks_of_queries(sch, nest, block)
     names = block_names(sch)
-    copies = [name for name in (keys, columns, PADDED_KEYS) if name in names]
+    copies = [name for name in (keys, columns, PADDED_KEYS, PADDED_VALUES) if name in names]
+    across = int(sch.get(sch.get_loops(sch.get_sblock(nest.output))[-1]).extent)
+    # No vector of what is padded, or of what is left of it, ends within a row.
+    parts = {PADDED_KEYS: gcd(nest.d, lanes), PADDED_VALUES: gcd(across, lanes)}
     moved = [name for name in names[: names.index(nest.output)] if name not in copies]
     for name in reversed(moved):
         sch.compute_at(sch.get_sblock(name), block_loop)
     for name in copies:
         sch.compute_at(sch.get_sblock(name), head)
         if name != keys:
-            vectorize_last(sch, sch.get_sblock(name), lanes)
+            vectorize_last(sch, sch.get_sblock(name), parts.get(name, lanes))
     cut = nest.m % block != 0
     if nr:
         _write_panels(sch, nest, keys, lanes, nr)
@@ -115,13 +132,14 @@ def schedule_attention(
     if ahead is not None:
         *_, vectors, _ = sch.get_loops(sch.get_sblock(nest.weight))
         bound_loops(sch, block_loop, block, ahead, [panel, key, vectors, *steps], nest.n)
-    vectorize_last(sch, sch.get_sblock(nest.output), lanes)
+    vectorize_last(sch, sch.get_sblock(nest.output), lanes if across <= lanes else gcd(across, lanes))
 
 
 def _write_panels(sch: s_tir.Schedule, nest: Attention, panels: str, lanes: int, nr: int) -> None:
     """Transpose the keys in registers, where types and widths let them be."""
-    if nest.packed_dtype == nest.dtype and nest.d % lanes == 0 and nr % lanes == 0:
-        transpose_last(sch, sch.get_sblock(panels), lanes, nest.dtype)
+    square = gcd(nest.d, lanes)
+    if nest.packed_dtype == nest.dtype and square >= LEAST_LANES and nr % square == 0:
+        transpose_last(sch, sch.get_sblock(panels), square, nest.dtype)
     else:
         vectorize_last(sch, sch.get_sblock(panels), lanes)
 
@@ -136,6 +154,21 @@ def _inline_rounding(sch: s_tir.Schedule, nest: Attention) -> None:
     for name in [str(sch.get(r).name_hint) for r in sch.get_consumers(sch.get_sblock(nest.mixed))]:
         if name != nest.output:
             sch.compute_inline(sch.get_sblock(name))
+
+
+def _keep_columns(sch: s_tir.Schedule, nest: Attention) -> None:
+    """Say that the output reads padded columns as well: else they would not be computed, but masked."""
+    output = sch.get_sblock(nest.output)
+    node, mixed = sch.get(output), sch.get(sch.get_sblock(nest.mixed)).writes[0].source
+    at, read = next((i, each) for i, each in enumerate(node.reads) if each.source.same_as(mixed))
+
+    def whole_rows(*axes: Any) -> list[Any]:
+        given = dict(zip((v.var for v in node.iter_vars), axes, strict=True))
+        starts = [replaced(each.min, given) for each in read.region[:-1]]
+        return [*((start, start + 1) for start in starts), (0, nest.columns)]
+
+    if nest.columns > int(node.iter_vars[-1].dom.extent):
+        sch.annotate_buffer_access(output, at, "read", whole_rows)
 
 
 def _panels(sch: s_tir.Schedule, name: str, order: IndexMap) -> str:
@@ -195,9 +228,10 @@ def _tile(
     return columns, along
 
 
-def _padded_keys(knobs: Knobs) -> str | None:
-    """Name the form in which the keys fill vectors."""
-    return f"padded_keys_{knobs['pad']}" if knobs["pad"] else None
+def _padded(knobs: Knobs) -> str | None:
+    """Name the form in which keys and columns fill vectors."""
+    multiples = [knobs["pad"] or 1, knobs["widen"] or 1]
+    return f"padded_attention_{multiples[0]}_{multiples[1]}" if max(multiples) > 1 else None
 
 
 ATTENTION = ScheduleRule(
@@ -205,5 +239,5 @@ ATTENTION = ScheduleRule(
     summary="scores of a block of queries at a time, between two register-tiled products",
     rewrite=schedule_attention,
     open_space=attention_space,
-    algorithm=_padded_keys,
+    algorithm=_padded,
 )

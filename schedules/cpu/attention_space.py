@@ -9,11 +9,12 @@ from math import ceil
 from typing import Any
 
 from ...machine.facts import Facts, facts
-from ..attention_form import can_restate
+from ...machine.vector_math import CHAINS
+from ..attention_form import can_pad_keys, can_pad_values
 from ..attention_nest import Attention, find_attention
 from ..lane_reduction import best_width
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from .tile_choice import CLEARLY, tile_cost
+from .tile_choice import CLEARLY, LEAST_LANES, tile_cost
 
 _ROWS = (1, 2, 4, 6, 8, 12)
 _BLOCKS = (8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -46,19 +47,25 @@ class _Choice:
         The target's facts.
     lanes : int
         Elements in a vector.
-    pad : int
-        What the keys are padded to a multiple of, or 0.
+    pad, widen : int
+        What the keys, and the columns of the values, are padded to a multiple of, or 0.
     """
 
     nest: Attention
     machine: Facts
     lanes: int
     pad: int
+    widen: int
 
     @property
     def keys(self) -> int:
         """The keys, padded."""
         return ceil(self.nest.n / self.pad) * self.pad if self.pad else self.nest.n
+
+    @property
+    def columns(self) -> int:
+        """The columns of the values, padded."""
+        return ceil(self.nest.columns / self.widen) * self.widen if self.widen else self.nest.columns
 
     def widths(self, extent: int) -> list[int]:
         """Return the widths of a tile that divide an axis."""
@@ -86,10 +93,10 @@ class _Choice:
         are no whole tiles of two vectors, another tile is chosen that is clearly cheaper.
         """
         nest, lanes = self.nest, self.lanes
-        widths = (self.panels, self.widths(nest.columns))
+        widths = (self.panels, self.widths(self.columns))
         nr, nc = (max(w for w in each if w <= 2 * lanes or nest.m == 1) for each in widths)
         mr = min(self._heights(nr, nc), key=lambda r: (self._cost(r, max(nr, nc) // lanes), -r))
-        if nest.m > 1 and nc == lanes < nest.columns:
+        if nest.m > 1 and nc == lanes < self.columns:
             wider = [w for w in widths[0] if w >= nr], [w for w in widths[1] if w > nc]
             mr, nr, nc = self._cheaper_tile((mr, nr, nc), *wider)
         return {
@@ -98,8 +105,9 @@ class _Choice:
             "mr": mr,
             "nr": nr,
             "nc": nc,
-            "values": int(self._is_worth_copying(mr) and nc < nest.columns),
+            "values": int(self._is_worth_copying(mr) and nc < self.columns),
             "pad": self.pad,
+            "widen": self.widen,
         }
 
     def _heights(self, nr: int, nc: int) -> list[int]:
@@ -114,8 +122,8 @@ class _Choice:
         """Return the tile with which both products cost least, or the given one if none is clearly cheaper.
 
         In tiles of one vector each row's weight is loaded for one multiply-add: attention over 512 keys of 40
-        takes 0.82 of the time by fours of rows with all 5 vectors, of 24 and 72 0.80 and 0.83 (2 threads of
-        a Zen 4, vectors of 256 bits; compiled for AVX2 0.91, 0.91, 0.86).
+        takes 0.91 of the time with AVX2, on 2 threads of a Zen 4, by fours of rows with all 5 vectors, of 24
+        and 72 0.91 and 0.86.
         """
 
         def cost(tile: tuple[int, int, int]) -> float:
@@ -143,7 +151,7 @@ class _Choice:
 
     def _is_worth_copying(self, mr: int) -> bool:
         """Tell whether values come from afar, and many tiles of queries read them."""
-        size = self.nest.n * self.nest.columns * self._item
+        size = self.nest.n * self.columns * self._item
         return size * _SHARE_OF_L2 >= self.machine.l2_bytes and self.nest.m >= _MANY_TILES * mr
 
     @property
@@ -154,22 +162,27 @@ class _Choice:
 def attention_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the blocks and tiles to choose from, or None where it is no attention, or an odd one.
 
-    Columns must fill vectors, and keys where they cannot be padded. One query makes no matrix product: the
-    keys are read where they lie, and their elements must be summed in parts. One key makes no sum.
+    Keys and columns must fill vectors where they cannot be padded, and a row of scores must be summed in
+    parts. One query makes no matrix product: the keys are read where they lie, and their elements must be
+    summed in parts as well. One key, or keys of one element, make no sum.
     """
     nest = find_attention(func)
-    if nest is None or nest.n == 1:
+    if nest is None or 1 in (nest.n, nest.d):
         return None
     machine = facts(target)
-    widest = _powers(machine.lanes(nest.dtype))
-    lanes, pad = next((w for w in widest if nest.columns % w == 0), 1), 0
-    if nest.n % lanes and can_restate(func):
+    lanes, pad, widen = machine.lanes(nest.dtype), 0, 0
+    if nest.columns % lanes and nest.m > 1 and can_pad_values(func):
+        widen = lanes
+    else:
+        lanes = next(w for w in _powers(lanes) if nest.columns % w == 0)
+    if nest.n % lanes and can_pad_keys(func):
         pad = next(w for w in (2 * lanes, lanes) if w == lanes or -nest.n % w * _LITTLE <= nest.n)
     elif nest.n % lanes:
-        lanes = next(w for w in widest if nest.n % w == nest.columns % w == 0)
-    if lanes < 4 or (nest.m == 1 and best_width(nest.d, lanes, 1) == 1):
+        lanes = next(w for w in _powers(lanes) if nest.n % w == 0)
+    choice = _Choice(nest, machine, lanes, pad, widen)
+    sums = [(choice.keys, CHAINS), *([(nest.d, 1)] if nest.m == 1 else [])]
+    if lanes < LEAST_LANES or any(best_width(extent, lanes, vectors) == 1 for extent, vectors in sums):
         return None
-    choice = _Choice(nest, machine, lanes, pad)
     default = choice.default()
     blocks = sorted({*(b for b in _BLOCKS if b <= nest.m), default["block"]})
     knobs = (
@@ -177,20 +190,23 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
         Knob("block", tuple(blocks), "queries whose scores exist at a time"),
         Knob("mr", tuple(choice.rows), "queries of a register tile"),
         Knob("nr", tuple(choice.panels), "keys of a register tile; 0: each is a dot product"),
-        Knob("nc", tuple(choice.widths(nest.columns)), "columns of a register tile of the second product"),
+        Knob("nc", tuple(choice.widths(choice.columns)), "columns of a register tile of the second product"),
         Knob("values", (0, 1), "1: values are copied into panels; 0: they are read where they lie"),
         Knob("pad", (pad,), "keys are padded to a multiple of so many; 0: they are as they are"),
+        Knob("widen", (widen,), "columns of values are padded to a multiple of so many; 0: as they are"),
     )
     return KnobSpace(knobs, _constraints(choice), default)
 
 
 def _constraints(choice: _Choice) -> tuple[Constraint, ...]:
     """Return the rules between the knobs."""
-    nest, lanes, pad, keys = choice.nest, choice.lanes, choice.pad, choice.keys
+    nest, lanes, keys, columns = choice.nest, choice.lanes, choice.keys, choice.columns
+    given = {"lanes": lanes, "pad": choice.pad, "widen": choice.widen}
     return (
         Constraint(
-            f"lanes is {lanes} and pad is {pad}: they follow from the keys, the columns and the target",
-            lambda k: (k["lanes"], k["pad"]) == (lanes, pad),
+            f"lanes is {lanes}, pad is {choice.pad} and widen is {choice.widen}: they follow from the keys, "
+            "the columns and the target",
+            lambda k: all(k[name] == value for name, value in given.items()),
         ),
         Constraint("block, mr and nc are at least 1", lambda k: min(k["block"], k["mr"], k["nc"]) >= 1),
         Constraint(
@@ -198,14 +214,12 @@ def _constraints(choice: _Choice) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "values is 0 or 1, and 0 with one query or one panel of columns",
-            lambda k: k["values"] == 0 or (k["values"] == 1 and nest.m > 1 and k["nc"] < nest.columns),
+            lambda k: k["values"] == 0 or (k["values"] == 1 and nest.m > 1 and k["nc"] < columns),
         ),
         Constraint("mr divides block", lambda k: k["block"] % k["mr"] == 0),
         Constraint(
-            f"nr divides the keys ({keys}) and nc the columns ({nest.columns}), in whole vectors",
-            lambda k: (
-                keys % (k["nr"] or 1) == nest.columns % k["nc"] == k["nr"] % lanes == k["nc"] % lanes == 0
-            ),
+            f"nr divides the keys ({keys}) and nc the columns ({columns}), in whole vectors",
+            lambda k: keys % (k["nr"] or 1) == columns % k["nc"] == k["nr"] % lanes == k["nc"] % lanes == 0,
         ),
         Constraint(
             f"tiles, a row of a panel and a broadcast fit {choice.machine.vector_registers} registers",

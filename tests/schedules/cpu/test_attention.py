@@ -10,7 +10,7 @@ from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import apply_default, rules_for
-from tunesmith.schedules.algorithms import has_algorithm
+from tunesmith.schedules.algorithms import has_algorithm, in_form
 from tunesmith.schedules.analysis import index_variables
 from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.attention_form import restate
@@ -31,6 +31,10 @@ SHAPES = {
     "causal_from_the_first": {"heads": 2, "m": 75, "n": 96, "d": 16, "causal": 1},
     "causal_square": {"heads": 1, "m": 128, "n": 128, "d": 8, "causal": 1},
     "narrow": {"heads": 1, "m": 5, "n": 36, "d": 12},
+    "odd_columns": {"heads": 2, "m": 17, "n": 48, "d": 40},
+    "odd_columns_causal": {"heads": 2, "m": 33, "n": 48, "d": 20, "causal": 1},
+    "all_odd": {"heads": 6, "m": 17, "n": 31, "d": 13, "kv_heads": 3},
+    "two_columns": {"heads": 2, "m": 9, "n": 16, "d": 2},
     "one_query": {"heads": 4, "m": 1, "n": 64, "d": 32},
     "one_query_of_many_heads": {"heads": 32, "m": 1, "n": 96, "d": 128, "kv_heads": 8, "causal": 1},
     "one_query_odd_keys": {"heads": 2, "m": 1, "n": 37, "d": 16},
@@ -55,7 +59,7 @@ def test_every_kind_of_point_is_right(name, target, assert_right):
         assert_right(workload, ATTENTION.scheduled(workload.func, target, knobs))
 
 
-@pytest.mark.parametrize("name", ["ragged_queries", "odd_keys"])
+@pytest.mark.parametrize("name", ["ragged_queries", "odd_keys", "odd_columns", "all_odd"])
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 def test_other_types(name, dtype, target, assert_right):
     workload = of(SHAPES[name], dtype)
@@ -73,7 +77,7 @@ def test_its_blocks_are_found_by_what_they_compute():
 @pytest.mark.parametrize(
     "workload",
     [
-        of({"heads": 2, "m": 16, "n": 32, "d": 13}),  # columns that fill no vectors
+        of({"heads": 2, "m": 1, "n": 32, "d": 13}),  # one query, whose keys no parts divide
         ts.workload("softmax", m=8, n=16),
         ts.workload("batch_matmul", b=2, m=8, n=8, k=8),
     ],
@@ -212,9 +216,17 @@ def test_tiles_have_the_height_of_the_least_cost_and_few_queries_are_one(m, tile
     assert (default["mr"], default["nr"], default["nc"]) == tile
 
 
-@pytest.mark.parametrize("m", [1, 16])
-def test_attention_over_one_key_is_another_schedules_matter(m, target, assert_same_outputs):
-    func = of({"heads": 2, "m": m, "n": 1, "d": 64}).func
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"m": 1, "n": 1, "d": 64},
+        {"m": 16, "n": 1, "d": 64},
+        {"m": 16, "n": 32, "d": 1},
+        {"m": 1, "n": 3, "d": 76},  # a row of scores is one vector of four
+    ],
+)
+def test_sums_of_next_to_nothing_are_another_schedules_matter(shape, target, assert_same_outputs):
+    func = of({"heads": 2, **shape}).func
     assert ATTENTION.space(func, target) is None
     schedule, _ = apply_default(func, target)
     assert_same_outputs(func, schedule)
@@ -224,9 +236,9 @@ def test_attention_over_one_key_is_another_schedules_matter(m, target, assert_sa
     ("mcpu", "columns", "tile"),
     [
         # 5 vectors of columns are one tile; 7 with 16 registers are not, and none is narrower than before.
-        ("x86-64-v4", 40, (4, 32, 40)),
+        ("x86-64-v4", 40, (6, 64, 48)),
         ("haswell", 40, (2, 32, 40)),
-        ("x86-64-v4", 72, (6, 32, 24)),
+        ("x86-64-v4", 72, (4, 64, 80)),
         ("haswell", 56, (6, 16, 8)),
     ],
 )
@@ -250,21 +262,42 @@ def test_the_keys_of_one_query_are_read_where_they_lie(mcpu, columns):
     assert len(values) == 128 // columns and not any(loop.stores for loop in values)
 
 
-def test_padded_keys_are_a_form_that_a_trace_names(target):
-    func = of(SHAPES["odd_keys"]).func
+@pytest.mark.parametrize(
+    ("name", "multiples"), [("odd_keys", "16_1"), ("odd_columns", "1_16"), ("all_odd", "32_16")]
+)
+def test_padded_attention_is_a_form_that_a_trace_names(name, multiples):
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    func = of(SHAPES[name]).func
     schedule = ATTENTION.scheduled(func, target)
-    assert has_algorithm(trace_text(schedule))
+    assert has_algorithm(trace_text(schedule)) and f"padded_attention_{multiples}" in trace_text(schedule)
     assert tvm_ffi.structural_equal(replay_trace(trace_text(schedule), func).mod, schedule.mod)
+
+
+def test_padded_keys_are_hidden_once():
+    func = of(SHAPES["odd_keys"]).func
+    older_trace = "tunesmith.algorithm.padded_keys_16"
+    assert tvm_ffi.structural_equal(in_form(func, older_trace), restate(func, 16))
     # Keys that a causal mask hides anyway are not hidden twice.
     assert restate(func, 16).script().count("T.Select") == 1
     assert restate(of(SHAPES["odd_keys_causal"]).func, 16).script().count("T.Select") == 1
-    for other, width in (
-        (func, 197),
-        (of(SHAPES["whole"]).func, 16),
-        (ts.workload("relu", m=4, n=4).func, 16),
+    for other, multiples in (
+        (func, (197,)),
+        (of(SHAPES["whole"]).func, (16, 16)),
+        (of(SHAPES["odd_columns"]).func, (16, 20)),
+        (ts.workload("relu", m=4, n=4).func, (16,)),
     ):
         with pytest.raises(InputError, match="no attention over keys that are no multiple"):
-            restate(other, width)
+            restate(other, *multiples)
+
+
+def test_sums_of_padded_columns_stay_in_registers():
+    """They are computed, though the output has none of them: a masked sum would stay in memory."""
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    func = of({"heads": 2, "m": 64, "n": 64, "d": 40}).func
+    schedule = ATTENTION.scheduled(func, target, {"block": 32, "mr": 8, "nr": 32})
+    loops = summing_loops(generate_code(schedule.mod, target).mod.inspect_source("asm"))
+    mixed = [loop for loop in loops if loop.accumulators == 8 * 3]
+    assert mixed and not any(loop.stores for loop in mixed)
 
 
 @pytest.mark.parametrize("condition", [lambda i, k: k >= 0, lambda i, k: k <= i + 33], ids=["all", "causal"])
@@ -286,9 +319,14 @@ def test_one_query_whose_keys_no_parts_divide_is_left_alone(width, target, asser
 @pytest.mark.parametrize(
     ("name", "knobs", "message"),
     [
-        ("odd_keys", {"pad": 7}, "pad is (8|16): they follow from the keys"),
-        ("whole", {"pad": 16}, "pad is 0: they follow from the keys"),
+        ("odd_keys", {"pad": 7}, "pad is (8|16) and widen is 0: they follow from the keys"),
+        ("whole", {"pad": 16}, "pad is 0 and widen is 0: they follow from the keys"),
         ("whole", {"lanes": 0}, "lanes is"),
+        (
+            "odd_columns",
+            {"widen": 0},
+            "widen is (8|16): they follow from the keys, the columns and the target",
+        ),
         ("whole", {"nc": 0}, "block, mr and nc are at least 1"),
         ("whole", {"mr": 0}, "block, mr and nc are at least 1"),
         ("whole", {"nr": 0}, "nr is 0 with one query, and at least 1 with more"),
