@@ -66,20 +66,15 @@ def model_at(path: str, input_shapes: str | None, input_values: str | None) -> M
 
 def runnable_target(text: str) -> Any:
     """Return the target that is asked for, if this machine can run what is compiled for it."""
-    from ..machine.target import as_target, host_target
+    from ..machine.target import as_target, host_target, instruction_set
 
-    target, here = as_target(text), host_target()
-    if _instruction_set(target) != _instruction_set(here):
+    target = as_target(text)
+    if instruction_set(target) != instruction_set(host_target()):
         raise InputError(
-            f"code for {' '.join(_instruction_set(target))} cannot run on this machine: --target {text}; "
+            f"code for {instruction_set(target)} cannot run on this machine: --target {text}; "
             "leave --target out (show needs no machine that can run it)"
         )
     return target
-
-
-def _instruction_set(target: Any) -> tuple[str, ...]:
-    """Name the kind of a target, and for llvm the architecture."""
-    return (str(target.kind.name), *str(target.attrs.get("mtriple", "")).split("-")[:1])
 
 
 def remote_named(tracker: str | None, key: str | None) -> Remote | None:

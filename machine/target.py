@@ -60,6 +60,11 @@ def target_text(target: Any) -> str:
     return json.dumps(json.loads(str(target)), sort_keys=True, separators=(",", ":"))
 
 
+def instruction_set(target: Any) -> str:
+    """Name the kind of a target, and for llvm the architecture; one's code runs on no other."""
+    return " ".join((str(target.kind.name), *str(target.attrs.get("mtriple", "")).split("-")[:1])).strip()
+
+
 def _completed(target: Any) -> Any:
     """Fill in triple and cores of an llvm target, and check them and its CPU."""
     # Whatever is compiled here is compiled for a target that went through here.

@@ -8,6 +8,7 @@ from typing import Any
 
 from ... import __version__
 from ...kernels.operator import Workload
+from ...machine.linking import load_code
 from ...machine.process import TVM_VERSION
 from ...machine.runtime import thread_count
 from ...machine.signature import ArgSpec
@@ -143,4 +144,6 @@ def build_package(
         planned_bytes=code.planned_bytes,
         cpu=signature_if_runnable(target),
     )
-    return Package(code.executable.jit(), code.weights, manifest, code.executable)
+    # What cannot run here is linked where it is written, perhaps by another compiler.
+    library = load_code(code.executable) if manifest.cpu else code.executable.jit()
+    return Package(library, code.weights, manifest, code.executable)

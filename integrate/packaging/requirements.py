@@ -55,14 +55,9 @@ def _require_cpu(text: str, source: str) -> None:
 
 def _is_like_here(target: Any) -> bool:
     """Tell whether a target is of this machine's kind and architecture."""
-    from ...machine.target import host_target
+    from ...machine.target import host_target, instruction_set
 
-    here = host_target()
-    return target.kind.name == here.kind.name and _architecture(target) == _architecture(here)
-
-
-def _architecture(target: Any) -> str:
-    return str(target.attrs.get("mtriple", "")).partition("-")[0]
+    return instruction_set(target) == instruction_set(host_target())
 
 
 def _missing_features(target: Any) -> list[str]:
@@ -81,6 +76,6 @@ def _is_advice(feature: str, target: Any) -> bool:
     On x86 all names of more than one word are, but for those of the matrix unit. Elsewhere there is no such
     rule, and CPUs that differ in advice alone are taken for different.
     """
-    if not _architecture(target).startswith(("x86", "i386", "i586", "i686")):
+    if not str(target.attrs.get("mtriple", "")).startswith(("x86", "i386", "i586", "i686")):
         return False
     return feature in _ADVICE or ("-" in feature and not feature.startswith("amx-"))

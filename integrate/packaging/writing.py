@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...machine.errors import InputError, last_line
+from ...machine.linking import export_library
 from ...machine.temporary import new_folder
 from ..lowering.choice import require_one_file
 from .archive import LIBRARY, write_archive
@@ -48,7 +49,7 @@ def write_package(path: Path, executable: Any, weights: Sequence[Any], manifest:
     try:
         library = Path(folder, LIBRARY)
         try:
-            executable.export_library(str(library))
+            export_library(executable, str(library))
         except (OSError, RuntimeError) as error:
             raise InputError(f"cannot link the code of {path} in {folder}: {last_line(error)}") from error
         write_archive(path, library, weights, manifest)

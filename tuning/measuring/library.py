@@ -8,9 +8,6 @@ is timed.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +18,7 @@ from tvm import relax
 
 from ...kernels.operator import CONSTANT_ARGUMENTS
 from ...machine.arrays import aligned_empty, as_tensor
+from ...machine.linking import export_library
 from ...schedules.transforms import keep_separable_packing
 from ..records.compilation import build
 
@@ -39,7 +37,7 @@ def export_kernel(schedule: Any, target: Any, path: str, quick: bool = False) ->
     func = schedule.mod["main"] if scheduled else schedule
     parts = _packing_split_off(schedule) if scheduled and func.attrs.get(CONSTANT_ARGUMENTS) else None
     if parts is None:
-        _export(build(func, target, quick), path)
+        export_library(build(func, target, quick), path)
         return
     pack, packed = parts
     weight, buffer = pack.params
@@ -49,26 +47,8 @@ def export_kernel(schedule: Any, target: Any, path: str, quick: bool = False) ->
         "dtype": str(buffer.dtype),
     }
     functions = {name: f.with_attr("global_symbol", name) for name, f in ((_PACK, pack), (_PACKED, packed))}
-    _export(build(tvm.IRModule(functions), target, quick), path)
+    export_library(build(tvm.IRModule(functions), target, quick), path)
     _description_file(path).write_text(json.dumps(description))
-
-
-def _export(executable: Any, path: str) -> None:
-    """Write a shared library: with the linker itself where there is one, 20 ms sooner than by way of g++.
-
-    A compiler that ``CXX`` names, perhaps one for another architecture, links with a linker of its own.
-    """
-    executable.export_library(path, fcompile=_link if _links_here() else None)
-
-
-def _links_here() -> bool:
-    return not os.environ.get("CXX") and shutil.which("ld") is not None
-
-
-def _link(path: str, objects: Sequence[str], **_options: Any) -> None:
-    found = subprocess.run(["ld", "-shared", "-o", path, *objects], capture_output=True, text=True)
-    if found.returncode:
-        raise RuntimeError(f"ld failed: {found.stderr.strip()}")
 
 
 def packs_apart(path: str) -> bool:

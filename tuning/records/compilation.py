@@ -13,7 +13,8 @@ from ... import schedules
 from ...kernels.operator import Workload
 from ...machine.arrays import Argument, Kernel
 from ...machine.errors import InputError, last_line
-from ...machine.target import as_target, target_text
+from ...machine.linking import load_code
+from ...machine.target import as_target, host_target, instruction_set, target_text
 from ...schedules.algorithms import in_form
 from ...schedules.code_generation import generate_code
 from ...schedules.intrinsics import register_intrinsics
@@ -79,9 +80,17 @@ def compile(workload: Workload, database: Database | None = None, target: Any = 
     -------
     Kernel
         Callable on NumPy, torch and TVM tensors; ``origin`` says where its schedule comes from.
+
+    Raises
+    ------
+    InputError
+        This machine cannot run code for the target.
     """
+    wanted, here = instruction_set(as_target(target)), instruction_set(host_target())
+    if wanted != here:
+        raise InputError(f"code for {wanted} cannot run on this machine: it is {here}; leave target out")
     schedule, origin = best_schedule(workload, database, target)
-    return Kernel(build(schedule, target), arguments(workload), origin=str(origin))
+    return Kernel(load_code(build(schedule, target)), arguments(workload), origin=str(origin))
 
 
 def best_schedule(

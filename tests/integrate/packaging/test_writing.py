@@ -57,7 +57,7 @@ def test_an_export_that_fails_keeps_what_was_there(
 
 def test_a_full_disk_is_one_line(net_package: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The code is linked by another program, which the limit would end before.
-    def linked(name: str) -> None:
+    def linked(name: str, **_options: Any) -> None:
         Path(name).write_bytes(bytes(100))
 
     monkeypatch.setattr(net_package._executable, "export_library", linked)
@@ -74,7 +74,7 @@ def test_a_full_disk_is_one_line(net_package: Any, tmp_path: Path, monkeypatch: 
 def test_code_that_cannot_be_linked_is_one_line(
     net_package: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unlinked(name: str) -> None:
+    def unlinked(name: str, **_options: Any) -> None:
         raise RuntimeError("Compilation error:\n\nno g++")
 
     monkeypatch.setattr(net_package._executable, "export_library", unlinked)
