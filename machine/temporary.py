@@ -12,6 +12,8 @@ from pathlib import Path
 from .errors import InputError
 
 _PREFIX = "tunesmith-"
+# The process's number, when it started where the system tells, and what makes the folder's name its own.
+_NAME = re.compile(rf"{_PREFIX}(\d+)-(?:(\d+)-)?[^-]+")
 
 
 def new_folder() -> str:
@@ -24,21 +26,34 @@ def new_folder() -> str:
     """
     try:
         for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-            match = re.fullmatch(rf"{_PREFIX}(\d+)-.*", folder.name)
-            if match and folder.is_dir() and not is_running(int(match[1])):
+            match = _NAME.fullmatch(folder.name)
+            if match and folder.is_dir() and not is_running(int(match[1]), match[2]):
                 shutil.rmtree(folder, ignore_errors=True)
-        return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+        process = os.getpid()
+        return tempfile.mkdtemp(prefix="-".join([f"{_PREFIX}{process}", *_start_of(process), ""]))
     except OSError as error:
         raise InputError(
             f"cannot make a folder for temporary files: {error}; set TMPDIR to a folder where you may write"
         ) from error
 
 
-def is_running(process: int) -> bool:
-    """Tell whether there is a process of this number."""
+def is_running(process: int, started: str | None = None) -> bool:
+    """Tell whether there is a process of this number, and if it is said when it started, that one.
+
+    Numbers are used again, for threads as well: of 32768, after seconds on a busy machine.
+    """
     with contextlib.suppress(PermissionError):
         try:
             os.kill(process, 0)
         except ProcessLookupError:
             return False
-    return True
+    found = _start_of(process)
+    return not started or not found or found == [started]
+
+
+def _start_of(process: int) -> list[str]:
+    """Return when a process started, in ticks since the machine did; nothing where no system tells."""
+    with contextlib.suppress(OSError):
+        # The second field, in brackets, is the name of the program, with spaces or more; this is the 22nd.
+        return [Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]]
+    return []
