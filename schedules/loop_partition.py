@@ -16,6 +16,7 @@ from tvm_ffi import structural_walk
 from .loop_bounds import BOUNDING_MARK, shorten_loops
 from .padded_taps import FILLED_MARK, TAPS_MARK, note_columns, shorten_taps
 from .restatement import with_functions
+from .row_prefetch import AHEAD_MARK, fetch_rows
 
 PARTITION_MARK = "pragma_loop_partition_hint"
 """TVM's annotation of a loop to be cut."""
@@ -34,6 +35,7 @@ _LOWER = tvm.ir.transform.Sequential(
         s_tir.transform.LowerOpaqueBlock(),
         shorten_loops,
         shorten_taps,
+        fetch_rows,
         s_tir.transform.LoopPartition(),
         # Conditions that are now plainly true would keep vectors from being made.
         s_tir.transform.StmtSimplify(),
@@ -64,4 +66,4 @@ def _is_marked(func: Any) -> bool:
     found: set[str] = set()
     if isinstance(func, tirx.PrimFunc):
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
-    return bool(found & {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK})
+    return bool(found & {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK})

@@ -42,6 +42,7 @@ from ..in_place import compute_in_place
 from ..lane_reduction import arrange_parts, reduce_as_computed, reduce_in_lanes, vectors_of_parts
 from ..loop_partition import partition
 from ..row_nest import RowNest, find_rows, inline_cheap
+from ..row_prefetch import fetch_ahead
 from ..rule import ScheduleRule
 from ..streaming import stream_output, streams
 from ..transforms import LEAST_PARALLEL_WORK
@@ -65,6 +66,7 @@ def schedule_rows(
     parts: int,
     whole: int,
     stream: int,
+    ahead: int = 0,
 ) -> None:
     """Rewrite a function that works row by row in place.
 
@@ -87,6 +89,8 @@ def schedule_rows(
         whole vectors; 0: it is as it was.
     stream : int
         1 writes an output as long as its rows past the caches where they are whole vectors.
+    ahead : int
+        Blocks of rows that the last pass over a row fetches ahead: see `row_prefetch`; 0: none.
     """
     del whole
     nest = find_rows(sch.mod["main"])
@@ -114,17 +118,22 @@ def schedule_rows(
         sch.compute_at(sch.get_sblock(name), row)
     around = sch.get_loops(sch.get_sblock(last))
     depth = len(around) - len(loops_inside(sch, sch.get_sblock(last), row))
-    summed = ""
+    summed, passes = "", []
     for name, after in zip(names, [*names[1:], ""], strict=True):
         if name == summed:
             continue
+        reads = _reads_input(sch, name)
         together = vectors_of_parts(sch, name, after, dimensions.get(after, 0), depth, lanes)
         steps = _arrange(sch, name, depth, lanes, dimensions.get(name, 0), bool(wide), max(1, together))
+        if steps is not None and reads:
+            passes.append(steps)
         if together and steps is not None:
             reduce_as_computed(sch, after, steps)
             summed = after
         if name == last and copy is not None:
             stream_output(sch, copy, steps, lanes, nest.output_dtype)
+    if ahead and passes:
+        fetch_ahead(sch, row, passes[-1], ahead)
 
 
 ROWS = ScheduleRule(
@@ -141,6 +150,13 @@ def _streams(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> bool:
     along = nest.contiguous and nest.output not in nest.reductions and nest.extents[-1] > lanes > 1
     whole = along and nest.extents[-1] % lanes == 0 and len(nest.rows) < len(nest.extents)
     return whole and streams(nest.output_dtype) and writes_in_order(sch, sch.get_sblock(nest.output))
+
+
+def _reads_input(sch: s_tir.Schedule, name: str) -> bool:
+    """Tell whether a block reads a parameter of the function."""
+    parameters = sch.mod["main"].params
+    reads = sch.get(sch.get_sblock(name)).reads
+    return any(read.source.same_as(each) for read in reads for each in parameters)
 
 
 def _cut(sch: s_tir.Schedule, name: str, parts: int) -> str:
