@@ -16,6 +16,7 @@ whole.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -30,7 +31,7 @@ from ...machine.facts import facts
 from ..analysis import block_names, output_blocks, static_extents
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
-from ..streaming import exceeds_caches, streams
+from ..streaming import exceeds_caches, stream_intrinsic, streams
 from ..transforms import LEAST_PARALLEL_WORK, next_to_last, relayout_read, vectorize_last
 from ..transposition import transposition_intrinsic
 
@@ -38,6 +39,7 @@ from ..transposition import transposition_intrinsic
 _SQUARES = 4
 
 _LEAST_LANES = 4
+_BITS_PAST_CACHES = 256
 
 
 @dataclass(frozen=True)
@@ -103,11 +105,12 @@ def schedule_transpose(sch: s_tir.Schedule, *, lanes: int, squares: int, paralle
     parallel : int
         1 spreads the blocks over the threads; 0 stays on one.
     stream : int
-        1 writes the output past the caches where squares are written to it at once.
+        1 writes the output past the caches.
     """
     nest = find_transposition(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
     block, rank = sch.get_sblock(nest.block), len(nest.extents)
+    streamed = bool(stream) and streams(nest.dtype)
     # TVM matches a square in the last two dimensions only: elsewhere it goes through a buffer of its own.
     before = after = None
     if nest.column != rank - 2:
@@ -122,18 +125,22 @@ def schedule_transpose(sch: s_tir.Schedule, *, lanes: int, squares: int, paralle
     columns, column_squares, column = sch.split(
         column, [None, _whole(nest.extents[-1], lanes, squares), lanes]
     )
-    sch.reorder(*loops, columns, rows, column_squares, row_squares, row, column)
+    # What is written past the caches is written in long stretches, what is read from them read so.
+    squared = [row_squares, column_squares] if streamed else [column_squares, row_squares]
+    sch.reorder(*loops, columns, rows, *squared, row, column)
     blocks = sch.fuse(*loops, columns, rows)
     if parallel and prod(nest.extents) >= LEAST_PARALLEL_WORK:
         sch.parallel(blocks)
     if before is not None:
-        sch.compute_at(before, row_squares)
+        sch.compute_at(before, squared[-1])
         vectorize_last(sch, before, lanes)
     if after is not None:
-        sch.reverse_compute_at(after, row_squares)
-        vectorize_last(sch, after, lanes)
-    streamed = bool(stream) and after is None and streams(nest.dtype)
-    sch.tensorize(row, transposition_intrinsic(lanes, nest.dtype, streamed))
+        sch.reverse_compute_at(after, squared[-1])
+        if streamed:
+            sch.tensorize(sch.get_loops(after)[-1], stream_intrinsic(lanes, nest.dtype))
+        else:
+            vectorize_last(sch, after, lanes)
+    sch.tensorize(row, transposition_intrinsic(lanes, nest.dtype, streamed and after is None))
 
 
 def _whole(extent: int, lanes: int, most: int) -> int:
@@ -153,6 +160,7 @@ def transpose_space(func: Any, target: Any) -> KnobSpace | None:
     fitting = tuple(sorted(w for w in widths if all(extent % w == 0 for extent in both)))
     if not fitting or bits not in (32, 64):
         return None
+    stream = exceeds_caches(func, target)
     return KnobSpace(
         knobs=(
             Knob("lanes", fitting, "rows and columns of a square in registers"),
@@ -165,12 +173,22 @@ def transpose_space(func: Any, target: Any) -> KnobSpace | None:
             Constraint("squares is at least 1", lambda k: k["squares"] >= 1),
         ),
         default={
-            "lanes": fitting[-1],
+            "lanes": _lanes(fitting, bits, stream),
             "squares": _SQUARES,
             "parallel": 1,
-            "stream": exceeds_caches(func, target),
+            "stream": stream,
         },
     )
+
+
+def _lanes(fitting: Sequence[int], bits: int, stream: int) -> int:
+    """Choose the widest squares; past the caches, where blocks of fewer rows are better, of 256 bits.
+
+    On 2 threads of a Zen 5 transposing 4096 x 4096, 4096 x 4112 and 16 of 1024 x 1024 float32 reaches 0.72 to
+    0.92 of the rate of a ReLU in squares of 8, 0.43 to 0.7 in squares of 16, and of 4 0.5.
+    """
+    most = max(_BITS_PAST_CACHES // bits, fitting[0]) if stream else fitting[-1]
+    return max(w for w in fitting if w <= most)
 
 
 TRANSPOSE = ScheduleRule(

@@ -3,6 +3,7 @@
 import pytest
 import tunesmith as ts
 from tunesmith.machine.target import as_target
+from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu.transpose import TRANSPOSE, find_transposition
 from tunesmith.schedules.transposition import transposition_intrinsic
 from tunesmith.tuning.processes.worker_group import WorkerGroup
@@ -84,3 +85,30 @@ def test_a_transposed_weight_is_packed_in_squares(target, assert_right):
     schedule = ts.schedule_rules()["matmul"].scheduled(workload.func, target)
     assert "T.Shuffle(" in schedule.mod.script()
     assert_right(workload, schedule)
+
+
+@pytest.mark.parametrize("name", ["matrix", "channels_first", "channels_last"])
+def test_every_vector_is_written_past_the_caches(name, target, assert_right):
+    """Where TVM matches no square in the output itself, what is between is stored so, too."""
+    workload = of(SHAPES[name])
+    streamed = TRANSPOSE.scheduled(workload.func, target, {"stream": 1})
+    assert_right(workload, streamed)
+    code = generate_code(streamed.mod, target).mod.inspect_source("asm")
+    ordinary = generate_code(TRANSPOSE.scheduled(workload.func, target).mod, target).mod.inspect_source("asm")
+    assert ("vmovnt" in code, "vmovnt" in ordinary) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "dtype", "side", "lanes", "stream"),
+    [
+        ("x86-64-v4", "float32", 256, 16, 0),
+        ("x86-64-v4", "float32", 4096, 8, 1),
+        ("x86-64-v4", "float64", 4096, 4, 1),
+        ("haswell", "float32", 4096, 8, 1),
+        ("x86-64-v4", "float32", 4092, 4, 1),
+    ],
+)
+def test_past_the_caches_squares_are_of_256_bits(mcpu, dtype, side, lanes, stream):
+    machine = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    default = TRANSPOSE.space(of({"c": side, "d": side, "order": "abdc"}, dtype).func, machine).default
+    assert (default["lanes"], default["stream"]) == (lanes, stream)
