@@ -24,6 +24,8 @@ _VECTORS = (
     ("neon", 128, 32),
 )
 _NO_VECTORS = (128, 16)
+# CPUs whose units take a register in halves, by LLVM's names: the bits that they take at once.
+_HALVES = {"znver4": 256, "znver1": 128}
 # Of which vectors of elements of any width can be loaded and stored in part, as fast as whole ones.
 _MASKS = frozenset({"avx512bw", "avx512vl"})
 
@@ -46,6 +48,8 @@ class Facts:
         Width of a vector register in bits.
     vector_registers : int
         How many of them an instruction can name.
+    unit_bits : int
+        What a unit takes of a register at once: all of it on most CPUs, half of it on some.
     l1_bytes, l2_bytes, l3_bytes : int
         Data caches in bytes: the first two of one core, the third shared.
     cores : int
@@ -56,6 +60,7 @@ class Facts:
 
     vector_bits: int
     vector_registers: int
+    unit_bits: int
     l1_bytes: int
     l2_bytes: int
     l3_bytes: int
@@ -125,6 +130,7 @@ def _facts(text: str) -> Facts:
     return Facts(
         vector_bits=bits,
         vector_registers=registers,
+        unit_bits=min(bits, _HALVES.get(str(target.attrs.get("mcpu", "")), bits)),
         l1_bytes=caches.get(1, _L1_BYTES),
         l2_bytes=caches.get(2, _L2_BYTES),
         l3_bytes=caches.get(3, _L3_BYTES),

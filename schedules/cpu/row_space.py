@@ -18,8 +18,8 @@ from ..whole_rows_form import can_restate
 
 # Vectors of partial results: enough to hide the latency of an addition, 3 or 4 cycles, 1 or 2 of them each.
 _VECTORS = 4
-# Registers and rows at once of a norm, and when they are so few: see `_narrow_lanes`.
-_NORM_BITS, _ROWS_OF_A_NORM = 256, 4
+# Rows at once of a norm in narrow registers, and when these are busy: see `_narrow_lanes`.
+_ROWS_OF_A_NORM = 4
 _LEAST_PARTS, _LONG = 4, 4096
 
 _BLOCKS = (1, 2, 4, 8)
@@ -155,14 +155,16 @@ def _powers_of_two(knobs: Knobs) -> bool:
 
 
 def _narrow_lanes(nest: RowNest, machine: Facts, block: int) -> int:
-    """Return the elements of registers of 256 bits where these are the faster for a norm, else of the widest.
+    """Return the elements that a unit takes at once where registers of these are the faster for a norm.
 
-    Its rows are in L1, which gives narrower registers as much, and several rows, or steps of a long one, keep
-    them busy. On 2 threads of a Zen 4 with 512 bits as well, layer_norm and rms_norm of 128 to 1024 elements
-    take 0.72 to 0.95 of the time, group_norm 0.74 to 0.9; odd rows, or rows of an odd length, 1.05 to 1.3.
+    Its rows are in L1, which gives narrower registers as much, and several rows, or steps of a long one,
+    keep them busy. On 2 threads of a Zen 4, which takes 512 bits in halves, layer_norm and rms_norm of 128
+    to 1024 elements take 0.72 to 0.95 of the time with 256, group_norm 0.74 to 0.9; odd rows, or rows of an
+    odd length, 1.05 to 1.3. A Zen 5, which takes them whole, is the faster with 512: 0.85 to 0.9, 1.0 where
+    rows are short.
     """
     widest = machine.lanes(nest.dtype)
-    lanes = max(1, widest * min(_NORM_BITS, machine.vector_bits) // machine.vector_bits)
+    lanes = max(1, widest * machine.unit_bits // machine.vector_bits)
     part = lanes * _VECTORS
     several = block > 1 and nest.length >= _LEAST_PARTS * part
     return lanes if nest.length % part == 0 and (several or nest.length >= _LONG) else widest

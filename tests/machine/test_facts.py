@@ -10,6 +10,14 @@ X86, ARM = "x86_64-linux-gnu", "aarch64-linux-gnu"
 
 
 @pytest.mark.parametrize(
+    ("mcpu", "bits"),
+    [("znver4", 256), ("znver5", 512), ("sapphirerapids", 512), ("znver3", 256), ("znver1", 128)],
+)
+def test_what_a_unit_takes_at_once_follows_from_the_cpu(mcpu, bits):
+    assert facts(as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux"})).unit_bits == bits
+
+
+@pytest.mark.parametrize(
     ("triple", "mcpu", "bits", "registers", "masks"),
     [
         (X86, "znver4", 512, 32, True),

@@ -201,19 +201,26 @@ def test_rows_taken_together_are_chains_enough_for_an_exponential(operator, colu
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "lanes", "block"),
+    ("mcpu", "rows", "columns", "lanes", "block"),
     [
-        (64, 512, 8, 4),
-        (64, 1024, 8, 2),
-        (1, 8192, 8, 1),
+        ("znver4", 64, 512, 8, 4),
+        ("znver4", 64, 1024, 8, 2),
+        ("znver4", 1, 8192, 8, 1),
         # One row at a time, or rows of a length that is no whole parts, want the widest registers.
-        (63, 512, 16, 1),
-        (64, 500, 16, 4),
-        (64, 64, 16, 8),
+        ("znver4", 63, 512, 16, 1),
+        ("znver4", 64, 500, 16, 4),
+        ("znver4", 64, 64, 16, 8),
+        # So does a CPU whose units take these whole.
+        ("x86-64-v4", 64, 512, 16, 4),
+        ("znver5", 1, 8192, 16, 1),
+        ("haswell", 64, 512, 8, 4),
     ],
 )
-def test_norms_take_narrow_registers_where_rows_keep_them_busy(rows, columns, lanes, block):
-    default = ROWS.space(ts.workload("layer_norm", m=rows, n=columns).func, as_target(AVX512)).default
+def test_norms_take_registers_in_halves_where_units_do_and_rows_keep_them_busy(
+    mcpu, rows, columns, lanes, block
+):
+    target = as_target({**AVX512, "mcpu": mcpu})
+    default = ROWS.space(ts.workload("layer_norm", m=rows, n=columns).func, target).default
     assert (default["lanes"], default["block"]) == (lanes, block)
 
 
