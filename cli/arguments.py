@@ -66,10 +66,10 @@ def model_at(path: str, input_shapes: str | None, input_values: str | None) -> M
 
 def runnable_target(text: str) -> Any:
     """Return the target that is asked for, if this machine can run what is compiled for it."""
-    from ..machine.target import as_target, host_target, instruction_set
+    from ..machine.target import as_target, instruction_set, is_like_host
 
     target = as_target(text)
-    if instruction_set(target) != instruction_set(host_target()):
+    if not is_like_host(target):
         raise InputError(
             f"code for {instruction_set(target)} cannot run on this machine: --target {text}; "
             "leave --target out (show needs no machine that can run it)"

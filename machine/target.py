@@ -65,6 +65,11 @@ def instruction_set(target: Any) -> str:
     return " ".join((str(target.kind.name), *str(target.attrs.get("mtriple", "")).split("-")[:1])).strip()
 
 
+def is_like_host(target: Any) -> bool:
+    """Tell whether a target is of this machine's kind and architecture."""
+    return instruction_set(target) == instruction_set(host_target())
+
+
 def _completed(target: Any) -> Any:
     """Fill in triple and cores of an llvm target, and check them and its CPU."""
     # Whatever is compiled here is compiled for a target that went through here.

@@ -47,8 +47,7 @@ def is_running(process: int, started: str | None = None) -> bool:
             os.kill(process, 0)
         except ProcessLookupError:
             return False
-    found = _start_of(process)
-    return not started or not found or found == [started]
+    return not started or _start_of(process) in ([], [started])
 
 
 def _start_of(process: int) -> list[str]:

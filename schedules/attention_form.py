@@ -65,19 +65,19 @@ def restate(func: Any, width: int, columns: int = 1) -> Any:
             f"or of columns that are none of {columns}"
         )
     keys, across = ceil(nest.n / width) * width, ceil(nest.columns / columns) * columns
-    blocks, new = _blocks(func), {}
-    if longer:
-        read = _second_operand(blocks[nest.product]).source
-        new[read] = _longer(read, 1, keys, PADDED_KEYS)
-        for name in (nest.product, nest.score, nest.weight):
-            buffer = blocks[name].writes[0].source
-            new[buffer] = _longer(buffer, 2, keys)
-    if wider:
-        read = _second_operand(blocks[nest.mixed]).source
-        new[read] = _longer(read, 2, across, PADDED_VALUES)
-        buffer = blocks[nest.mixed].writes[0].source
-        new[buffer] = _longer(buffer, 2, across)
-    padded = {old: buffer for old, buffer in new.items() if buffer.name in (PADDED_KEYS, PADDED_VALUES)}
+    blocks = _blocks(func)
+    padded: dict[Any, Any] = {}
+    new: dict[Any, Any] = {}
+    for grows, dimension, length, name, (product, *others) in (
+        (longer, 1, keys, PADDED_KEYS, (nest.product, nest.score, nest.weight)),
+        (wider, 2, across, PADDED_VALUES, (nest.mixed,)),
+    ):
+        if grows:
+            read = _second_operand(blocks[product]).source
+            padded[read] = _longer(read, dimension, length, name)
+            written = (blocks[each].writes[0].source for each in (product, *others))
+            new |= {buffer: _longer(buffer, 2, length) for buffer in written}
+    new |= padded
     body = structural_map(func.body, [(tirx.Var, lambda v: new.get(v, v))])
     changed = tirx.PrimFunc([*func.params], body, func.ret_type, func.attrs)
     rest = [_lengthened(each, nest, keys, across, func.params) for each in nests(changed)]

@@ -14,6 +14,8 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm_ffi import structural_map
 
+from .restatement import without_mark
+
 BOUNDING_MARK = "tunesmith.bounds"
 """Annotation of an outer loop: elements that each iteration sees more than that before, how many more the
 first sees, and the multiple to which their number is rounded up."""
@@ -66,12 +68,7 @@ def _bounding(outer: Any) -> Any:
             loop.body,
         )
 
-    body = structural_map(outer.body, [(tirx.For, shortened)])
-    return tirx.For(outer.loop_var, outer.min, outer.extent, outer.kind, body, annotations=_others(outer))
-
-
-def _others(loop: Any) -> dict[str, Any]:
-    return {key: value for key, value in loop.annotations.items() if key != BOUNDING_MARK}
+    return without_mark(outer, BOUNDING_MARK, body=structural_map(outer.body, [(tirx.For, shortened)]))
 
 
 def _shorten(func: Any, _mod: Any, _context: Any) -> Any:

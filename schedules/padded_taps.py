@@ -24,7 +24,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
 
 from .analysis import index_variables, loads_of
-from .restatement import replaced
+from .restatement import replaced, without_mark
 from .window_padding import FilledAxis, PaddedAxis
 
 TAPS_MARK = "tunesmith.taps"
@@ -104,8 +104,7 @@ def _without_filling(note: Any) -> Any:
     for at in range(1, len(most)):
         if most[at] != most[at - 1]:
             end = tirx.Select(tile >= at, tirx.const(most[at], loop.loop_var.ty.dtype), end)
-    others = {mark: value for mark, value in loop.annotations.items() if mark != FILLED_MARK}
-    return tirx.For(loop.loop_var, loop.min, end, loop.kind, loop.body, annotations=others)
+    return without_mark(loop, FILLED_MARK, extent=end)
 
 
 def _shortened(loop: Any) -> Any:

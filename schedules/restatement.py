@@ -73,6 +73,13 @@ def with_functions(mod: Any, changed: Mapping[Any, Any]) -> Any:
     return result
 
 
+def without_mark(loop: Any, mark: str, *, extent: Any = None, body: Any = None) -> Any:
+    """Return a loop without one of its annotations, perhaps of another length or with another body."""
+    others = {key: value for key, value in loop.annotations.items() if key != mark}
+    extent, body = loop.extent if extent is None else extent, loop.body if body is None else body
+    return tirx.For(loop.loop_var, loop.min, extent, loop.kind, body, annotations=others)
+
+
 def with_longer_axis(nest: Any, axis: Any, length: int, body: Any) -> Any:
     """Return a loop nest whose block has another body, and more iterations along one of its axes.
 

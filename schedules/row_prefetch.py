@@ -21,7 +21,7 @@ from tvm.tirx import ForKind
 from tvm_ffi import structural_map, structural_walk
 
 from .analysis import index_variables
-from .restatement import replaced
+from .restatement import replaced, without_mark
 
 AHEAD_MARK = "tunesmith.rows_ahead"
 """Annotation of a loop over rows: how many iterations later what is fetched is read."""
@@ -54,15 +54,11 @@ def _with_fetches(outer: Any, inputs: list[Any]) -> Any:
             for line in _lines(loop, inputs)
             if {outer.loop_var, loop.loop_var} <= index_variables(line.indices)
         ]
-        return _without(loop, FETCHING_MARK, tirx.SeqStmt([*fetches, loop.body]) if fetches else loop.body)
+        return without_mark(
+            loop, FETCHING_MARK, body=tirx.SeqStmt([*fetches, loop.body]) if fetches else None
+        )
 
-    return _without(outer, AHEAD_MARK, structural_map(outer.body, [(tirx.For, fetching)]))
-
-
-def _without(loop: Any, mark: str, body: Any) -> Any:
-    """Return a loop with another body and without a mark."""
-    others = {key: value for key, value in loop.annotations.items() if key != mark}
-    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=others)
+    return without_mark(outer, AHEAD_MARK, body=structural_map(outer.body, [(tirx.For, fetching)]))
 
 
 def _lines(loop: Any, inputs: list[Any]) -> Iterator[Any]:

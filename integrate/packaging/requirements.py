@@ -34,30 +34,25 @@ def require_runnable(manifest: Manifest, source: str) -> None:
 
 def signature_if_runnable(target: Any) -> str:
     """Return this CPU's signature if it can run code for a target; empty if it cannot."""
-    return cpu_signature() if _is_like_here(target) and not _missing_features(target) else ""
+    from ...machine.target import is_like_host
+
+    return cpu_signature() if is_like_host(target) and not _missing_features(target) else ""
 
 
 def _require_cpu(text: str, source: str) -> None:
     """Compare the target with this machine, by LLVM's names for what each can do."""
-    from ...machine.target import as_target, host_target
+    from ...machine.target import as_target, host_target, is_like_host
 
     try:
         target = as_target(text)
     except InputError as error:
         raise InputError(f"{source} was built for a target that is unknown here: {error}") from None
-    if not _is_like_here(target):
+    if not is_like_host(target):
         raise InputError(f"{source} was built for {text}; this machine is {host_target()}")
     missing = _missing_features(target)
     if missing:
         cpu = target.attrs.get("mcpu", "another CPU")
         raise InputError(f"{source} was built for {cpu}; this CPU lacks {', '.join(missing)}; build it here")
-
-
-def _is_like_here(target: Any) -> bool:
-    """Tell whether a target is of this machine's kind and architecture."""
-    from ...machine.target import host_target, instruction_set
-
-    return instruction_set(target) == instruction_set(host_target())
 
 
 def _missing_features(target: Any) -> list[str]:

@@ -14,7 +14,7 @@ from ...kernels.operator import Workload
 from ...machine.arrays import Argument, Kernel
 from ...machine.errors import InputError, last_line
 from ...machine.linking import load_code
-from ...machine.target import as_target, host_target, instruction_set, target_text
+from ...machine.target import as_target, host_target, instruction_set, is_like_host, target_text
 from ...schedules.algorithms import in_form
 from ...schedules.code_generation import generate_code
 from ...schedules.intrinsics import register_intrinsics
@@ -86,8 +86,9 @@ def compile(workload: Workload, database: Database | None = None, target: Any = 
     InputError
         This machine cannot run code for the target.
     """
-    wanted, here = instruction_set(as_target(target)), instruction_set(host_target())
-    if wanted != here:
+    target = as_target(target)
+    if not is_like_host(target):
+        wanted, here = instruction_set(target), instruction_set(host_target())
         raise InputError(f"code for {wanted} cannot run on this machine: it is {here}; leave target out")
     schedule, origin = best_schedule(workload, database, target)
     return Kernel(load_code(build(schedule, target)), arguments(workload), origin=str(origin))
