@@ -11,6 +11,8 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_walk
 
+from ..machine.facts import has_feature
+from ..machine.vector_math import scaling
 from .in_place import with_shared_buffers
 from .loop_partition import partition_loops
 from .masked_vectors import mask_vectors
@@ -22,6 +24,8 @@ _OPTIONS = ("-dag-maps-huge-region:uint=256",)
 # A third of LLVM's time goes into finding better induction variables. Without, kernels on x86 take as long
 # (1.00 in geometric mean over 110 of them), and some few 3 to 6 % longer.
 _QUICK_OPTIONS = {"x86_64": ("-disable-lsr:bool=true",)}
+# What the CPU must have for `scaling`, by LLVM's names.
+_SCALING = ("avx512f", "avx512dq")
 # Passes of TVM that LLVM does without as well.
 _NOT_QUICK = ("tirx.RemoveNoOp", "s_tir.RenormalizeSplitPattern")
 
@@ -46,8 +50,9 @@ def generate_code(mod: Any, target: Any, quick: bool = False, **options: Any) ->
     tvm.runtime.Executable
         The code.
     """
+    has_scaling = all(has_feature(target, name) for name in _SCALING)
     target = _with_llvm_options(str(target), quick)
-    with _quick_passes(mod) if quick else nullcontext():
+    with scaling(has_scaling), _quick_passes(mod) if quick else nullcontext():
         return tvm.compile(finished(mod, target), target=target, **options)
 
 

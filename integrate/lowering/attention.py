@@ -15,6 +15,7 @@ import tvm
 from tvm import relax, s_tir, te
 from tvm.relax import op
 
+from ...kernels.attention import LOG2_E
 from ...schedules.cpu.attention import ATTENTION
 from .rewriting import Rewriter, Rule, extents, rewritten
 from .slices import columns_of
@@ -135,7 +136,11 @@ def _heads(rewriter: Rewriter, expr: Any) -> _Heads | None:
 
 
 def _function(scores: _Scores, queries: _Heads, values: _Heads, shape: tuple[int, ...]) -> Any:
-    """Define attention as `kernels.attention` does, with rows of heads and with a mask that is added."""
+    """Define attention as `kernels.attention` does, with rows of heads and with a mask that is added.
+
+    Scores with a mask become powers of two only after their maximum is subtracted: a mask of the least float
+    times log2 e would be infinite, and a row of nothing else no number.
+    """
     _, heads, m, columns = shape
     d, n = extents(scores.keys)[2:]
     q = te.placeholder(extents(queries.source), _DTYPE, name="Q")
@@ -150,12 +155,16 @@ def _function(scores: _Scores, queries: _Heads, values: _Heads, shape: tuple[int
     )
 
     def score(h: Any, i: Any, x: Any) -> Any:
-        scaled = product[h, i, x] * tvm.tirx.const(scores.scale, _DTYPE)
-        return scaled if mask is None else scaled + _broadcast(mask, (0, h, i, x))
+        if mask is None:
+            return product[h, i, x] * tvm.tirx.const(scores.scale * LOG2_E, _DTYPE)
+        return product[h, i, x] * tvm.tirx.const(scores.scale, _DTYPE) + _broadcast(mask, (0, h, i, x))
+
+    def power(below: Any) -> Any:
+        return tvm.tirx.exp2(below if mask is None else below * tvm.tirx.const(LOG2_E, _DTYPE))
 
     score_ = te.compute((heads, m, n), score, name="score")
     row_max = te.compute((heads, m), lambda h, i: te.max(score_[h, i, t], axis=t), name="row_max")
-    weight = te.compute((heads, m, n), lambda h, i, x: te.exp(score_[h, i, x] - row_max[h, i]), name="weight")
+    weight = te.compute((heads, m, n), lambda h, i, x: power(score_[h, i, x] - row_max[h, i]), name="weight")
     row_sum = te.compute((heads, m), lambda h, i: te.sum(weight[h, i, u], axis=u), name="row_sum")
     one = tvm.tirx.const(1, _DTYPE)
     inverse = te.compute((heads, m), lambda h, i: one / row_sum[h, i], name="inverse")

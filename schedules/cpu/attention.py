@@ -4,7 +4,7 @@ Before::
 
     for h, i, k, c:  product[h, i, k] += Q[h, i, c] * K[h, k, c]
     for h, i, k:     score = product * scale, or masked
-    for h, i, k:     row_max, weight = exp(score - row_max), row_sum
+    for h, i, k:     row_max, weight = 2^(score - row_max), row_sum
     for h, i, e, j:  mixed[h, i, e] += weight[h, i, j] * V[h, j, e]
     for h, i, e:     O = mixed / row_sum
 

@@ -7,11 +7,14 @@ import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.machine.arrays import aligned_empty, as_tensor
+from tunesmith.machine.target import as_target
+from tunesmith.schedules.code_generation import generate_code
 from tvm import te
 
 COUNT, LANES = 1 << 16, 16
 FUNCTIONS = {
     "exp": (te.exp, math.exp, 1.2e-7),
+    "exp2": (tvm.tirx.exp2, lambda x: 2.0**x, 2.2e-7),
     "tanh": (te.tanh, math.tanh, 3.0e-7),
     "erf": (tvm.tirx.erf, math.erf, 3.3e-7),
     "sigmoid": (te.sigmoid, lambda x: 1 / (1 + math.exp(-x)), 2.5e-7),
@@ -19,13 +22,13 @@ FUNCTIONS = {
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 88.7228, 88.73, -87.33, -87.4, -105, 1e-40, 3e38, -3e38]
 
 
-def compiled(function, dtype="float32"):
+def compiled(function, dtype="float32", target=None, lanes=LANES, compiler=tvm.compile):
     x = te.placeholder((COUNT,), dtype, name="x")
     y = te.compute((COUNT,), lambda i: function(x[i]), name="y")
     sch = tvm.s_tir.Schedule(te.create_prim_func([x, y]))
-    _, inner = sch.split(sch.get_loops(sch.get_sblock("y"))[0], [None, LANES])
+    _, inner = sch.split(sch.get_loops(sch.get_sblock("y"))[0], [None, lanes])
     sch.vectorize(inner)
-    return tvm.compile(sch.mod, target=ts.host_target())
+    return compiler(sch.mod, target=target or ts.host_target())
 
 
 def everywhere():
@@ -47,14 +50,24 @@ def called(executable, x, dtype="float32"):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_right_over_the_whole_range(name):
     function, exact, allowed = FUNCTIONS[name]
+    check(compiled(function), exact, allowed, 0.0 if name == "sigmoid" else math.inf)
+
+
+@pytest.mark.parametrize("lanes", [8, 16, 64])
+def test_powers_of_two_are_right_as_this_machine_scales_them(lanes):
+    exp2, exact, allowed = FUNCTIONS["exp2"]
+    check(compiled(exp2, lanes=lanes, compiler=generate_code), exact, allowed, math.inf)
+
+
+def check(executable, exact, allowed, beyond):
     x = everywhere()
-    found = called(compiled(function), x)
+    found = called(executable, x)
 
     def of(value):
         try:
             return exact(value)
         except OverflowError:
-            return 0.0 if name == "sigmoid" else math.inf
+            return beyond
 
     want = np.array([of(float(v)) for v in x])
     with np.errstate(over="ignore"):
@@ -75,6 +88,24 @@ def test_exp_near_its_ends():
     assert (np.abs(found - want) / want).max() < 1.2e-7
     beyond = np.resize(np.float32([88.7229, 89, 104, 1e30, np.inf, -86.99, -88, -105, -1e30, -np.inf]), COUNT)
     assert called(compiled(te.exp), beyond)[:10].tolist() == [math.inf] * 5 + [0.0] * 5
+
+
+@pytest.mark.parametrize(
+    ("cpu", "compiler", "scales"),
+    [
+        ("skylake-avx512", generate_code, True),
+        ("skylake-avx512", tvm.compile, False),
+        # AVX-512 without its DQ.
+        ("knl", generate_code, False),
+        ("haswell", generate_code, False),
+    ],
+)
+@pytest.mark.parametrize("lanes", [16, 64])
+def test_powers_of_two_are_scaled_where_the_cpu_does(cpu, compiler, scales, lanes):
+    target = as_target({"kind": "llvm", "mcpu": cpu})
+    text = compiled(tvm.tirx.exp2, target=target, lanes=lanes, compiler=compiler).mod.inspect_source("s")
+    assert ("vscalefps" in text) == ("vreduceps" in text) == scales
+    assert "exp2f" not in text
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

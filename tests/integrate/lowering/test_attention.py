@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import tunesmith as ts
 from tunesmith.integrate.lowering.application import apply_records
@@ -54,6 +55,14 @@ def test_attention_becomes_one_function(mask: tuple[int, ...] | None) -> None:
 
 def test_scores_without_a_scale() -> None:
     mod = module(lambda x: _attention(x, scale=None), (1, ROWS, WIDTH))
+    assert "call_tir" in ops(_fused(mod))
+    check_equal(mod, _fused(mod))
+
+
+def test_a_query_that_sees_nothing_gets_the_mean_of_all() -> None:
+    least = np.finfo("float32").min
+    mask = np.where(np.tri(ROWS, k=-1, dtype=bool), np.float32(0), least)[None, None]
+    mod = module(lambda x: _attention(x, relax.const(mask)), (1, ROWS, WIDTH))
     assert "call_tir" in ops(_fused(mod))
     check_equal(mod, _fused(mod))
 
