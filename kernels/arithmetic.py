@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import e, log2
 from typing import Any
 
 import ml_dtypes  # noqa: F401  gives NumPy the name "bfloat16"
@@ -10,6 +11,9 @@ from tvm import te
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8")
 """The element types of the operators here."""
+
+LOG2_E = log2(e)
+"""e^x is 2 to the power of x times this."""
 
 # A sum of products is kept in a type wide enough to add thousands of them.
 _SUM_DTYPE = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}

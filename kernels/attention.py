@@ -24,7 +24,7 @@ Vaswani et al., "Attention Is All You Need", 2017. Ainslie et al., "GQA", 2023. 
 
 from __future__ import annotations
 
-from math import e, log2, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,9 @@ import tvm
 from tvm import te
 
 from ..machine.errors import InputError
-from .arithmetic import exact, rounded, rounded_to, sum_dtype
+from .arithmetic import LOG2_E, exact, rounded, rounded_to, sum_dtype
 from .libraries import Libraries
 from .operator import Dim, Example, Operator
-
-LOG2_E = log2(e)
-"""e^x is 2 to the power of x times this."""
 
 MASKED = -1e30
 """What a masked score is: its exponential is 0, and unlike -inf it can be subtracted from itself."""

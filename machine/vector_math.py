@@ -39,6 +39,9 @@ POLYNOMIALS = ("exp", "exp2", "tanh", "erf", "sigmoid")
 POLYNOMIAL_CALLS = frozenset(f"tirx.{name}" for name in POLYNOMIALS)
 """What calls of them are named in TVM."""
 
+EXPONENTIALS = frozenset({"tirx.exp", "tirx.exp2"})
+"""Of these, those that weigh the elements of a row."""
+
 CHAINS = 4
 """Vectors to compute together: each is a chain of operations that wait for each other, others fill the wait.
 

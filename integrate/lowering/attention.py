@@ -15,7 +15,7 @@ import tvm
 from tvm import relax, s_tir, te
 from tvm.relax import op
 
-from ...kernels.attention import LOG2_E
+from ...kernels.arithmetic import LOG2_E
 from ...schedules.cpu.attention import ATTENTION
 from .rewriting import Rewriter, Rule, extents, rewritten
 from .slices import columns_of

@@ -7,7 +7,7 @@ from typing import Any
 from tvm.ir.transform import Sequential
 from tvm.relax import transform
 
-from . import convolutions, resizing
+from . import convolutions, resizing, softmax
 from .attention import FuseAttention
 from .clips import RaiseClips
 from .constants import FoldConstants
@@ -19,6 +19,8 @@ from .scales import FoldScales
 from .siblings import CombineSiblings
 from .sums import SumInFloat32
 from .weight_marks import MarkWeights
+
+_LEGALIZATIONS = convolutions.LEGALIZATIONS | resizing.LEGALIZATIONS | softmax.LEGALIZATIONS
 
 
 def prepare(mod: Any, target: Any, dump: Dump = NO_DUMP) -> Any:
@@ -87,7 +89,7 @@ PHASES = (
     Sequential(
         [
             SumInFloat32(),
-            transform.LegalizeOps(convolutions.LEGALIZATIONS | resizing.LEGALIZATIONS),
+            transform.LegalizeOps(_LEGALIZATIONS),
             transform.AnnotateTIROpPattern(),
             transform.FuseOps(),
             transform.FuseTIR(),

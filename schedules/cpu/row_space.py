@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 
 from ...machine.facts import Facts, facts
+from ...machine.vector_math import EXPONENTIALS
 from ..analysis import called
 from ..lane_reduction import best_width, is_faster_lengthened
 from ..row_nest import RowNest, find_rows
@@ -20,6 +21,8 @@ from ..whole_rows_form import can_restate
 _VECTORS = 4
 # Rows at once of a norm in narrow registers, and when these are busy: see `_narrow_lanes`.
 _ROWS_OF_A_NORM = 4
+# With so many, those of AVX-512 and aarch64, rows of so many vectors are unrolled: see `_rows_at_once`.
+_MANY_REGISTERS, _UNROLLED = 32, range(10, 33)
 _LEAST_PARTS, _LONG = 4, 4096
 
 _BLOCKS = (1, 2, 4, 8)
@@ -98,8 +101,8 @@ def _default(func: Any, target: Any, nest: RowNest, blocks: Sequence[int], can_b
     widest = machine.lanes(nest.dtype)
     parts = _default_parts(nest, widest, machine.cores, can_be_whole)
     in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * machine.vector_bits // 8 // widest)
-    block = max((b for b in blocks if b <= min(in_l1, _rows_at_once(nest, widest))), default=1)
-    lanes, exponential = widest, "tirx.exp" in called(func.body)
+    block = max((b for b in blocks if b <= min(in_l1, _rows_at_once(nest, machine))), default=1)
+    lanes, exponential = widest, bool(EXPONENTIALS & called(func.body))
     vectors = _default_vectors(nest, widest, 1 if parts > 1 else _TILES_A_CORE * machine.cores)
     if nest.is_norm and exponential and block >= _VECTORS:
         # So many rows are chains enough, and a polynomial wants the registers: 128 to 512 columns in 0.86 to
@@ -170,18 +173,20 @@ def _narrow_lanes(nest: RowNest, machine: Facts, block: int) -> int:
     return lanes if nest.length % part == 0 and (several or nest.length >= _LONG) else widest
 
 
-def _rows_at_once(nest: RowNest, widest: int) -> int:
+def _rows_at_once(nest: RowNest, machine: Facts) -> int:
     """Choose how many rows to take at once: their steps do not wait for each other.
 
     Of rows that only are read several where a row is few vectors: 49 elements in 0.85 of the time by fours,
-    128 in 0.94 by twos; otherwise one after the other, as memory is fastest. Of a softmax two, 0.9 to 0.97 of
-    the time; but rows of 8 to 11 vectors, which LLVM unrolls whole, one after the other, 0.83 to 0.96.
+    128 in 0.94 by twos; otherwise one after the other, as memory is fastest. Of a softmax two, 0.85 to 0.97
+    of the time; but rows of 10 to 32 vectors one after the other, 0.87 to 1.0 on 2 threads of a Zen 4, where
+    registers hold what LLVM unrolls: 0.94 to 1.12 with the 16 of AVX2.
     """
-    vectors = nest.length / widest
+    vectors = nest.length / machine.lanes(nest.dtype)
     if nest.is_norm or not nest.contiguous:
         return _BLOCKS[-1]
     if nest.in_place:
-        return 1 if 2 * _VECTORS <= vectors < 3 * _VECTORS else 2
+        unrolled = machine.vector_registers >= _MANY_REGISTERS and int(vectors) in _UNROLLED
+        return 1 if unrolled else 2
     return 4 if vectors < 2 * _VECTORS else 2 if vectors <= 4 * _VECTORS else 1
 
 

@@ -31,6 +31,7 @@ from typing import Any
 
 from tvm import s_tir
 
+from ...machine.vector_math import EXPONENTIALS
 from ..analysis import (
     block_names,
     called,
@@ -95,7 +96,7 @@ def schedule_rows(
     del whole
     nest = find_rows(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
-    work = nest.work * (_EXPONENTIAL if "tirx.exp" in called(sch.mod["main"].body) else 1)
+    work = nest.work * (_EXPONENTIAL if EXPONENTIALS & called(sch.mod["main"].body) else 1)
     inline_cheap(sch, nest.output)
     last, rows, reductions = nest.output, nest.rows, nest.reductions
     if parts > 1:

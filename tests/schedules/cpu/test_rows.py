@@ -190,8 +190,9 @@ def test_neighbouring_rows_are_taken_together_as_far_as_there_are_any(target):
         ("log_softmax", 1024, 4, 2),
         # What is computed in place has two rows, but where LLVM unrolls the whole row.
         ("softmax", 112, 2, 2),
-        ("softmax", 128, 4, 1),
-        ("softmax", 512, 4, 2),
+        ("softmax", 128, 4, 2),
+        ("softmax", 256, 4, 1),
+        ("softmax", 640, 4, 2),
         ("softmax", 77, 2, 2),
     ],
 )
