@@ -27,8 +27,11 @@ divide are reduced as if they were longer, in the form of ``whole_rows_form``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from math import gcd
 from typing import Any
 
+import tvm
 from tvm import s_tir
 
 from ...machine.vector_math import EXPONENTIALS
@@ -52,6 +55,11 @@ from .row_space import rows_space, whole_rows
 # An exponential takes as long as so many elements that are read and written. On 2 threads of a Zen 3 softmax
 # of 96 x 128 takes 0.70 of the time it takes on one, of 16 x 1024 0.72, of 8 x 1024 as long.
 _EXPONENTIAL = 3
+
+# What is written past the caches at a time: vectors of so many bits or more. On 2 threads of a Zen 4 norms of
+# rows that are whole vectors of 64 bits only, 302 to 30522 elements, take 0.70 to 0.91 of the time so, of 128
+# bits 0.73 to 0.79; softmax of rows of 256 bits 0.63 to 0.99, of 128 0.94 to 1.2.
+_LEAST_BITS, _LEAST_BITS_OF_A_SOFTMAX = 64, 256
 
 # Elements of each of neighbouring rows that are added to their sums at a time.
 _ADDED_AT_ONCE = 4
@@ -89,7 +97,7 @@ def schedule_rows(
         1: the function is in the form that `whole_rows_form.restate` gives it, and each part of a row is
         whole vectors; 0: it is as it was.
     stream : int
-        1 writes an output as long as its rows past the caches where they are whole vectors.
+        1 writes an output as long as its rows past the caches, in vectors that divide them.
     ahead : int
         Blocks of rows that the last pass over a row fetches ahead: see `row_prefetch`; 0: none.
     """
@@ -106,9 +114,8 @@ def schedule_rows(
     if nest.contiguous and lanes > 1:
         for name in reductions:
             dimensions |= reduce_in_lanes(sch, name, lanes, vectors)
-    copy = (
-        sch.cache_write(sch.get_sblock(last), 0, "global") if stream and _streams(sch, nest, lanes) else None
-    )
+    streamed = _streamed_lanes(sch, nest, lanes) if stream else 0
+    copy = sch.cache_write(sch.get_sblock(last), 0, "global") if streamed else None
     if nest.in_place and copy is None:
         compute_in_place(sch, nest.in_place, last)
     wide = 0 if nest.contiguous or lanes == 1 else lanes * vectors
@@ -117,24 +124,11 @@ def schedule_rows(
     names = names[: names.index(last) + 1]
     for name in reversed(names[:-1]):
         sch.compute_at(sch.get_sblock(name), row)
-    around = sch.get_loops(sch.get_sblock(last))
-    depth = len(around) - len(loops_inside(sch, sch.get_sblock(last), row))
-    summed, passes = "", []
-    for name, after in zip(names, [*names[1:], ""], strict=True):
-        if name == summed:
-            continue
-        reads = _reads_input(sch, name)
-        together = vectors_of_parts(sch, name, after, dimensions.get(after, 0), depth, lanes)
-        steps = _arrange(sch, name, depth, lanes, dimensions.get(name, 0), bool(wide), max(1, together))
-        if steps is not None and reads:
-            passes.append(steps)
-        if together and steps is not None:
-            reduce_as_computed(sch, after, steps)
-            summed = after
-        if name == last and copy is not None:
-            stream_output(sch, copy, steps, lanes, nest.output_dtype)
-    if ahead and passes:
-        fetch_ahead(sch, row, passes[-1], ahead)
+    reading, writing = _arrange_passes(sch, names, row, lanes, dimensions, bool(wide), streamed or lanes)
+    if copy is not None:
+        stream_output(sch, copy, writing, streamed, nest.output_dtype)
+    if ahead and reading is not None:
+        fetch_ahead(sch, row, reading, ahead)
 
 
 ROWS = ScheduleRule(
@@ -146,11 +140,51 @@ ROWS = ScheduleRule(
 )
 
 
-def _streams(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> bool:
-    """Tell whether the output is computed element by element in whole vectors along its rows."""
-    along = nest.contiguous and nest.output not in nest.reductions and nest.extents[-1] > lanes > 1
-    whole = along and nest.extents[-1] % lanes == 0 and len(nest.rows) < len(nest.extents)
-    return whole and streams(nest.output_dtype) and writes_in_order(sch, sch.get_sblock(nest.output))
+def _arrange_passes(
+    sch: s_tir.Schedule,
+    names: Sequence[str],
+    row: Any,
+    lanes: int,
+    dimensions: Mapping[str, int],
+    across: bool,
+    written: int,
+) -> tuple[Any, Any]:
+    """Order and vectorize the loops of each block inside the loop over rows.
+
+    ``dimensions``: those of each block that count parts of a row. ``across``: vectors are neighbouring rows.
+    ``written``: elements in a vector of the last block. Returns the last block's loop over vectors of a row,
+    after that of the last block that reads an input.
+    """
+    around = sch.get_loops(sch.get_sblock(names[-1]))
+    depth = len(around) - len(loops_inside(sch, sch.get_sblock(names[-1]), row))
+    summed, reading, steps = "", None, None
+    for name, after in zip(names, [*names[1:], ""], strict=True):
+        if name == summed:
+            continue
+        reads = _reads_input(sch, name)
+        together = vectors_of_parts(sch, name, after, dimensions.get(after, 0), depth, lanes)
+        width = lanes if after else written
+        steps = _arrange(sch, name, depth, width, dimensions.get(name, 0), across, max(1, together))
+        if reads and steps is not None:
+            reading = steps
+        if together and steps is not None:
+            reduce_as_computed(sch, after, steps)
+            summed = after
+    return reading, steps
+
+
+def _streamed_lanes(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> int:
+    """Return how many elements to write past the caches at a time, 0 where the output is not written so.
+
+    It must be computed element by element along its rows, which are whole vectors of so many.
+    """
+    along = nest.contiguous and nest.output not in nest.reductions and len(nest.rows) < len(nest.extents)
+    if not along or not streams(nest.output_dtype) or not writes_in_order(sch, sch.get_sblock(nest.output)):
+        return 0
+    row = nest.extents[-1]
+    width, bits = gcd(lanes, row), int(tvm.DataType(nest.output_dtype).bits)
+    least = _LEAST_BITS_OF_A_SOFTMAX if nest.in_place else _LEAST_BITS
+    return width if row > width >= max(least // bits, 2) else 0
 
 
 def _reads_input(sch: s_tir.Schedule, name: str) -> bool:

@@ -1,11 +1,13 @@
 """Outputs written past the caches: where that is the default, in which instructions, and that it is right."""
 
+import re
+
 import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
-from tunesmith.schedules import rules_for
+from tunesmith.schedules import rule, rules_for
 from tunesmith.schedules.streaming import exceeds_caches
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
 
@@ -51,6 +53,28 @@ def test_what_cannot_be_streamed_is_right_as_well(workload, target, assert_right
     streamed = rule_of(workload, target).scheduled(workload.func, target, {"stream": 1})
     assert_right(workload, streamed)
     assert "vmovnt" not in assembly(streamed, target)
+
+
+@pytest.mark.parametrize(
+    ("operator", "columns", "lanes"),
+    [
+        ("layer_norm", 48, 16),
+        ("layer_norm", 104, 8),
+        ("layer_norm", 44, 4),
+        ("log_softmax", 198, 2),
+        ("softmax", 104, 8),
+        # An exponential's vector is not cut that small, and single elements are not streamed.
+        ("softmax", 108, 0),
+        ("layer_norm", 45, 0),
+    ],
+)
+def test_rows_are_streamed_in_vectors_that_divide_them(operator, columns, lanes, assert_same_outputs):
+    avx512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2})
+    func = ts.workload(operator, m=5, n=columns).func
+    streamed = rule("rows").scheduled(func, avx512, {"stream": 1})
+    names = set(re.findall(r"tunesmith_stream_(\d+)_float32", streamed.mod.script()))
+    assert names == ({str(lanes)} if lanes else set())
+    assert_same_outputs(func, streamed)
 
 
 def test_what_exceeds_the_caches_is_streamed_by_default(target):
