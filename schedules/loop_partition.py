@@ -17,6 +17,7 @@ from .loop_bounds import BOUNDING_MARK, shorten_loops
 from .padded_taps import FILLED_MARK, TAPS_MARK, note_columns, shorten_taps
 from .restatement import with_functions
 from .row_prefetch import AHEAD_MARK, fetch_rows
+from .streaming import STREAM_MARK, stream_vectors
 
 PARTITION_MARK = "pragma_loop_partition_hint"
 """TVM's annotation of a loop to be cut."""
@@ -39,6 +40,7 @@ _LOWER = tvm.ir.transform.Sequential(
         s_tir.transform.LoopPartition(),
         # Conditions that are now plainly true would keep vectors from being made.
         s_tir.transform.StmtSimplify(),
+        stream_vectors,
     ]
 )
 
@@ -66,4 +68,4 @@ def _is_marked(func: Any) -> bool:
     found: set[str] = set()
     if isinstance(func, tirx.PrimFunc):
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
-    return bool(found & {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK})
+    return bool(found & {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK, STREAM_MARK})

@@ -12,18 +12,23 @@ execute when they finish their part.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
 from typing import Any
 
 import tvm
-from tvm import s_tir, tirx
+from tvm import s_tir, sym, tirx
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
+from tvm_ffi import structural_map
 
 from ..machine.facts import facts
 from .analysis import gathered_buffers
+from .restatement import replaced, without_mark
+
+STREAM_MARK = "tunesmith.stream"
+"""Annotation of a vectorized loop whose stores lie one after the other at a multiple of its vectors."""
 
 IMPORT_LLVM = "pragma_import_llvm"
 """TVM's attribute of a block that calls functions of this LLVM IR."""
@@ -90,26 +95,67 @@ def stream_output(sch: s_tir.Schedule, block: Any, loop: Any, lanes: int, dtype:
     sch.tensorize(sch.get_loops(block)[-1], stream_intrinsic(lanes, dtype))
 
 
+def _streamed(loop: Any) -> Any:
+    """Return the statements that compute a marked loop's vector and write it past the caches.
+
+    A loop that computes anything but one vector stays a loop.
+    """
+    if STREAM_MARK not in loop.annotations:
+        return loop
+    store, lane = loop.body, loop.loop_var
+    if not isinstance(store, tirx.BufferStore):
+        return without_mark(loop, STREAM_MARK)
+    lanes, dtype = int(loop.extent), str(store.buffer.dtype)
+    first = [replaced(index, {lane: tirx.IntImm(str(lane.ty.dtype), 0)}) for index in store.indices]
+    vector = tirx.decl_buffer((lanes,), dtype, "vector")
+    stored, code = streaming_store(lanes, dtype)
+    call = stored(store.buffer, _place(store.buffer, first), vector.vload([0], f"{dtype}x{lanes}"))
+    computed = tirx.For(lane, loop.min, loop.extent, loop.kind, tirx.BufferStore(vector, store.value, [lane]))
+    written = tirx.AttrStmt(tirx.IntImm("int32", 0), IMPORT_LLVM, tvm.ir.StringImm(code), tirx.Evaluate(call))
+    return tirx.SeqStmt([tirx.AllocBuffer(vector), computed, written])
+
+
+def _place(buffer: Any, indices: Sequence[Any]) -> Any:
+    """Return how many elements lie before one of a buffer whose rows follow each other."""
+    place = indices[0]
+    for extent, index in zip(buffer.shape[1:], indices[1:], strict=True):
+        place = place * extent + index
+    return sym.Analyzer().simplify(place)
+
+
+def _stream(func: Any, _mod: Any, _context: Any) -> Any:
+    return func.with_body(structural_map(func.body, [(tirx.For, _streamed)]))
+
+
+stream_vectors = tirx.transform.prim_func_pass(_stream, opt_level=0)
+"""The pass that has the marked loops of functions of plain loops write past the caches."""
+
+
 def register_intrinsics(trace: str) -> None:
     """Register the intrinsics that a trace names: TVM knows only those registered in this process."""
     for lanes, dtype in set(_NAMED.findall(trace)):
         stream_intrinsic(int(lanes), dtype)
 
 
-def streaming_store(lanes: int, dtype: str) -> tuple[Callable[[Any, int | None, Any], Any], str]:
-    """Return what makes the call that stores a vector into a row of a buffer, and the LLVM IR it needs.
+def streaming_store(lanes: int, dtype: str) -> tuple[Callable[[Any, Any, Any], Any], str]:
+    """Return what makes the call that stores a vector in a buffer, and the LLVM IR it needs.
 
-    The buffer has one dimension where there is no row, and rows of whole vectors otherwise.
+    The call is made of the buffer, the elements before the vector, a multiple of its own, and the vector.
     """
     name = _NAME.format(lanes=lanes, dtype=dtype)
     size = lanes * int(tvm.DataType(dtype).bits) // 8
     code = _FUNCTION.format(name=name, lanes=lanes, type=_LLVM_TYPES[dtype], bytes=size)
 
-    def stored(buffer: Any, row: int | None, vector: Any) -> Any:
-        offset = 0 if row is None else row * buffer.strides[0]
+    def stored(buffer: Any, offset: Any, vector: Any) -> Any:
         return tirx.call_extern("void", name, buffer.access_ptr("w", offset=offset), vector)
 
     return stored, code
+
+
+def is_streaming_store(call: Any) -> bool:
+    """Tell whether a call is one that `streaming_store` makes, of the place and the vector."""
+    named = getattr(call.op, "name", "") == "tirx.call_extern" and isinstance(call.args[0], tvm.ir.StringImm)
+    return named and _NAMED.fullmatch(call.args[0].value) is not None
 
 
 @cache
@@ -139,7 +185,7 @@ def stream_intrinsic(lanes: int, dtype: str) -> str:
             T.reads(A[0:lanes])
             T.writes(B[0:lanes])
             T.sblock_attr({IMPORT_LLVM: code})
-            T.evaluate(stored(B, None, A.vload([0], vector)))
+            T.evaluate(stored(B, 0, A.vload([0], vector)))
 
     TensorIntrin.register(name, copied, streamed, override=True)
     return name

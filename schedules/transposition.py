@@ -79,7 +79,7 @@ def _in_registers(lanes: int, dtype: str, streamed: bool) -> Any:
     if streamed:
         stored, code = streaming_store(lanes, dtype)
         notes[IMPORT_LLVM] = code
-        steps += [tirx.Evaluate(stored(B, i, row)) for i, row in enumerate(rows)]
+        steps += [tirx.Evaluate(stored(B, i * B.strides[0], row)) for i, row in enumerate(rows)]
     else:
         steps += [B.vstore([T.int64(i), T.int64(0)], row) for i, row in enumerate(rows)]
     return performing(described, steps, notes)

@@ -25,13 +25,16 @@ After::
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 
+import tvm
 from tvm import s_tir
 from tvm.tirx import ForKind
 
+from ...machine.vector_math import POLYNOMIAL_CALLS
 from ..analysis import (
     block_names,
+    called,
     chooses_along,
     flat_axes,
     has_condition,
@@ -45,7 +48,7 @@ from ..analysis import (
 )
 from ..loop_partition import partition
 from ..rule import ScheduleRule
-from ..streaming import stream_output, streams
+from ..streaming import STREAM_MARK, stream_output, streams
 from ..transforms import attempt, spread, vectorize_last
 from .general_reduction import schedule_reduction
 from .general_space import fills_vectors, general_space
@@ -53,6 +56,9 @@ from .general_space import fills_vectors, general_space
 # A function such as exp takes as long as so many elements that are moved. On 2 threads of a Zen 3, 16384
 # elements of exp, tanh, sigmoid, silu, swiglu, gelu take 0.83 to 1.01 of the time of one, 8192 1.12 to 1.37.
 _CALL = 2
+
+# What is written past the caches at a time is at least a narrowest vector.
+_LEAST_BITS = 128
 
 # So many rows are spread without the vectors in them: an index is taken apart once a row, not once a vector.
 _ENOUGH_ROWS = 64
@@ -119,11 +125,12 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
     """Spread the outer loops over the threads, the innermost over vectors."""
     block, flattened = sch.get_sblock(name), _flatten(sch, name, lanes)
     extents, dtype = static_extents(sch, name), str(sch.get(block).writes[0].source.dtype)
-    vectors = extents is not None and lanes > 1 and extents[-1] % lanes == 0
     copy, steps = None, steps_of_reading(sch, name)
-    # What streams writes vectors of a row.
-    stream = stream and not flattened and steps == 1 and name in output_blocks(sch)
-    if stream and vectors and streams(dtype) and writes_in_order(sch, block):
+    stream = stream and extents is not None and steps == 1 and _can_stream(sch, name)
+    if stream and not flattened:
+        lanes = _streamed_lanes(sch, name, lanes)
+    vectors = extents is not None and lanes > 1 and extents[-1] % lanes == 0
+    if stream and vectors and not flattened:
         copy = sch.cache_write(block, 0, "global")
     loops = sch.get_loops(block)
     if extents is None:
@@ -136,6 +143,8 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
         outer = outer or [tiles]
     elif vectors or flattened or (extents[-1] > lanes > 1 and _ends_rows(sch, name)):
         tiles, inner = sch.split(inner, [None, lanes])
+        if stream and flattened and vectors:
+            sch.annotate(inner, STREAM_MARK, 1)
         sch.vectorize(inner)
         if not vectors or len(loops) - 1 in chooses_along(sch, name):
             # What is concatenated along a row becomes a loop each, without conditions; so does what is left.
@@ -151,6 +160,21 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
     for producer in sch.get_producers(block):
         if _is_line(sch, str(sch.get(producer).name_hint)) and attempt(sch.compute_at, producer, at):
             partition(sch, sch.get_loops(producer)[-1])
+
+
+def _can_stream(sch: s_tir.Schedule, name: str) -> bool:
+    """Tell whether a block computes the elements of an output in order, of a type that is streamed."""
+    block = sch.get_sblock(name)
+    dtype = str(sch.get(block).writes[0].source.dtype)
+    return name in output_blocks(sch) and streams(dtype) and writes_in_order(sch, block)
+
+
+def _streamed_lanes(sch: s_tir.Schedule, name: str, lanes: int) -> int:
+    """Return the lanes of vectors that divide a block's rows, where such are wide enough for what it does."""
+    node, extents = sch.get(sch.get_sblock(name)), static_extents(sch, name)
+    assert extents is not None, "what is streamed has static loops"
+    narrower, bits = gcd(lanes, extents[-1]), int(tvm.DataType(str(node.writes[0].source.dtype)).bits)
+    return lanes if POLYNOMIAL_CALLS & called(node.body) or narrower * bits < _LEAST_BITS else narrower
 
 
 def _ends_rows(sch: s_tir.Schedule, name: str) -> bool:

@@ -57,6 +57,25 @@ def test_it_compiles_alone_and_computes_the_same(operator, shape, dtype, check):
     check(c_source(schedule, operator), workload, operator)
 
 
+@pytest.mark.parametrize(
+    ("operator", "shape"),
+    [
+        ("relu", {"m": 9, "n": 64}),
+        ("relu", {"m": 16, "n": 33}),
+        ("softmax", {"m": 5, "n": 104}),
+        ("layer_norm", {"m": 5, "n": 102}),
+        ("transpose", {"c": 32, "d": 48, "order": "abdc"}),
+        ("transpose", {"b": 3, "c": 32, "d": 48, "order": "adbc"}),
+    ],
+)
+def test_stores_past_the_caches_are_stores(operator, shape, check):
+    workload, target = ts.workload(operator, **shape), ts.host_target()
+    schedule = rules_for(workload.func, target)[0].scheduled(workload.func, target, {"stream": 1})
+    source = c_source(schedule, operator)
+    assert "stream" not in source
+    check(source, workload, operator)
+
+
 @pytest.mark.parametrize("rule", ["unscheduled", "general"])
 def test_any_schedule_of_it(rule, check):
     workload = ts.workload("conv2d", **CONV)

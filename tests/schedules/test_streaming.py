@@ -8,8 +8,9 @@ import tvm
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rule, rules_for
-from tunesmith.schedules.streaming import exceeds_caches
-from tunesmith.tuning.records.compilation import replay_trace, trace_text
+from tunesmith.schedules.streaming import STREAM_MARK, exceeds_caches, stream_vectors
+from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
+from tvm.script import tirx as T
 
 WORKLOADS = [
     ts.workload("relu", m=33, n=64),
@@ -53,6 +54,40 @@ def test_what_cannot_be_streamed_is_right_as_well(workload, target, assert_right
     streamed = rule_of(workload, target).scheduled(workload.func, target, {"stream": 1})
     assert_right(workload, streamed)
     assert "vmovnt" not in assembly(streamed, target)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        ts.workload("relu", m=32, n=63),
+        ts.workload("add", m=24, n=77, dtype="float64"),
+        ts.workload("silu", m=192, n=67),
+        # Rows of 28 floats are whole vectors of 128 bits; each channel has its scale, so they stay rows.
+        ts.workload("batch_norm", n=1, h=3, w=5, c=28),
+        ts.workload("concat", b=3, c=5, d=12, more=20),
+    ],
+    ids=lambda w: f"{w.label} {w.dtype}",
+)
+def test_rows_that_are_no_whole_vectors_are_streamed_together_or_in_narrower_ones(workload, assert_right):
+    avx512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2})
+    rule = rule_of(workload, avx512)
+    ordinary, streamed = (rule.scheduled(workload.func, avx512, {"stream": s}) for s in (0, 1))
+    stores = [build(each, avx512).mod.inspect_source("s").count("vmovntp") for each in (ordinary, streamed)]
+    assert stores[0] == 0 < stores[1]
+    assert_right(workload, streamed)
+
+
+def test_a_marked_loop_that_computes_more_than_a_vector_stays_a_loop():
+    @T.prim_func(s_tir=True)
+    def two(a: T.Buffer((64,), "float32"), b: T.Buffer((64,), "float32"), c: T.Buffer((64,), "float32")):
+        for i in T.serial(8):
+            for j in T.vectorized(8, annotations={STREAM_MARK: 1}):
+                b[i * 8 + j] = a[i * 8 + j]
+                c[i * 8 + j] = a[i * 8 + j]
+
+    mod = stream_vectors(tvm.IRModule({"main": two}))
+    text = mod.script()
+    assert "tunesmith_stream" not in text and STREAM_MARK not in text and text.count("T.vectorized") == 1
 
 
 @pytest.mark.parametrize(
