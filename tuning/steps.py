@@ -1,7 +1,8 @@
 """What each step of a schedule buys: the loop nest after it, its time, and the gain over the step before.
 
-Each step is built as a schedule of its own, checked against the reference in a process of its own, and
-measured in turns with the others: a disturbance of the machine meets all of them. Most steps gain nothing
+Each step is built as a schedule of its own, checked against the reference in a process that starts anew after
+one that crashes it, and measured there in turns with the others: a disturbance of the machine meets all of
+them, and arrays as large as the workload's exist once, not once a step. Most steps gain nothing
 alone: a loop is split so that a later step can put its parts where they serve.
 """
 
@@ -23,8 +24,7 @@ from ..machine.target import as_target, target_text
 from ..machine.temporary import new_folder
 from ..schedules.loop_nest import loop_nest
 from ..schedules.steps import changed_lines, schedule_steps
-from .benchmark.bench_tasks import KernelJob, Prepared, prepare_kernel
-from .benchmark.turn_tasks import TurnJob, time_turn
+from .benchmark.bench_tasks import KernelJob, LibraryTurn, Prepared, prepare_kernel, time_library
 from .measuring.cases import Cases, prepare_cases
 from .measuring.measurement import Timing, noise_of
 from .measuring.tasks import BuildJob, Built
@@ -165,18 +165,18 @@ def _measured(
     with ExitStack() as stack:
         folder = new_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        workers = stack.enter_context(WorkerGroup(len(traces), preload=_PRELOAD, growth_bytes=inf)).workers
+        workers = stack.enter_context(WorkerGroup(usable_cpus(), preload=_PRELOAD, growth_bytes=inf)).workers
         ir = tvm.ir.save_json(workload.func)
         jobs = [BuildJob(ir, target, f"{folder}/step{n}.so", trace=t) for n, t in enumerate(traces)]
-        built = build_all([Builder(_LIMIT_S, worker) for worker in workers[: usable_cpus()]], jobs)
+        built = build_all([Builder(_LIMIT_S, worker) for worker in workers], jobs)
         cases = prepare_cases(workload, f"{folder}/cases")
         with device_lock():
-            outcomes = [_checked(*each, cases) for each in zip(workers, built, strict=True)]
-            return outcomes, _timed_in_turns(workers, outcomes)
+            outcomes = [_checked(workers[0], each, cases) for each in built]
+            return outcomes, _timed_in_turns(workers[0], built, outcomes, cases)
 
 
 def _checked(worker: Worker, built: Built, cases: Cases) -> _Outcome:
-    """Run a step on the test cases in its worker, which is held from then on."""
+    """Run a step on the test cases."""
     if built.status is not Status.OK:
         return _Outcome(built.status, built.message)
     try:
@@ -191,13 +191,15 @@ def _checked(worker: Worker, built: Built, cases: Cases) -> _Outcome:
     return _Outcome(Status.OK if ready.verified else Status.WRONG_RESULT, ready.note, ready.call_s)
 
 
-def _timed_in_turns(workers: Sequence[Worker], outcomes: Sequence[_Outcome]) -> list[list[float]]:
+def _timed_in_turns(
+    worker: Worker, built: Sequence[Built], outcomes: Sequence[_Outcome], cases: Cases
+) -> list[list[float]]:
     """Time every step that is right once a round; the slow ones sit out the last rounds."""
-    seconds: list[list[float]] = [[] for _ in workers]
-    for turn in range(_ROUNDS):
-        for worker, outcome, found in zip(workers, outcomes, seconds, strict=True):
-            if turn < outcome.rounds:
-                job = TurnJob(_TIMING.calls(outcome.call_s))
-                with worker.alone():
-                    found.append(worker.call(time_turn, job, 10 * _LIMIT_S))
+    seconds: list[list[float]] = [[] for _ in built]
+    with worker.alone():
+        for turn in range(_ROUNDS):
+            for step, outcome, found in zip(built, outcomes, seconds, strict=True):
+                if turn < outcome.rounds:
+                    job = LibraryTurn(step.library, cases, _TIMING.calls(outcome.call_s))
+                    found.append(worker.call(time_library, job, 10 * _LIMIT_S))
     return seconds

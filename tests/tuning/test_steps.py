@@ -1,7 +1,9 @@
+import subprocess
 from dataclasses import replace
 
 import pytest
 import tunesmith as ts
+from tunesmith.machine.process import usable_cpus
 from tunesmith.schedules.loop_nest import loop_nest
 from tunesmith.tuning import steps as timed
 from tunesmith.tuning.steps import time_steps
@@ -47,6 +49,33 @@ def test_a_step_that_cannot_be_built_has_no_time_and_no_gain(workload, monkeypat
     assert [step.status for step in found] == ["ok", "schedule_error", "ok"]
     assert found[1].median_s is None and found[1].message and not found[1].verified
     assert found[2].gain is None and found[2].gain_in_all > 0
+
+
+def test_steps_after_one_that_crashes_are_checked_and_timed(workload, monkeypatch):
+    real = timed.build_all
+
+    def second_crashes(builders, jobs):
+        built = real(builders, jobs)
+        code = "void __attribute__((constructor)) crash(void) { __builtin_trap(); }"
+        subprocess.run(
+            ["g++", "-xc++", "-shared", "-o", built[1].library, "-"], input=code, text=True, check=True
+        )
+        return built
+
+    monkeypatch.setattr(timed, "build_all", second_crashes)
+    found = time_steps(workload, reordered(workload))
+    assert [step.status for step in found] == ["ok", "crashed", "ok"]
+    assert [step.median_s is None for step in found] == [False, True, False]
+
+
+def test_arrays_exist_once_whatever_the_number_of_steps(workload, monkeypatch):
+    groups = []
+    real = timed.WorkerGroup
+    monkeypatch.setattr(
+        timed, "WorkerGroup", lambda size, **options: groups.append(size) or real(size, **options)
+    )
+    time_steps(workload, reordered(workload))
+    assert groups == [usable_cpus()]
 
 
 def test_a_step_that_is_wrong_or_slow_is_told_as_such(workload, monkeypatch):

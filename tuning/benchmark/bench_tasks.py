@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import cloudpickle
@@ -12,7 +13,7 @@ import numpy as np
 from ...machine.peaks import multiply_add_call
 from ..measuring.cases import CASES, Cases, loaded_cases
 from ..measuring.library import LoadedKernel
-from ..measuring.measurement import warm_seconds
+from ..measuring.measurement import seconds_of, warm_seconds
 from ..measuring.verdict import compare
 from .baselines import Unavailable, Variant, variants
 from .turn_tasks import make_ready
@@ -56,6 +57,15 @@ class BaselineJob:
     cases: Cases
 
 
+@dataclass(frozen=True)
+class LibraryTurn:
+    """A turn of one of several libraries in one process: so many calls."""
+
+    library: str
+    cases: Cases
+    number: int
+
+
 # A call that lasts longer needs no second look at how long it lasts.
 _SLOW_S = 0.1
 
@@ -72,6 +82,19 @@ def prepare_kernel(job: KernelJob) -> Prepared:
     wrong = next((v.message for v in verdicts if not v.ok), "")
     warm_s = call_s if call_s > _SLOW_S else warm_seconds(call, tensors)
     return Prepared(not wrong, warm_s, wrong or job.note)
+
+
+def time_library(job: LibraryTurn) -> float:
+    """Time a library in its turn: a call that does not count, then the mean of some, in seconds."""
+    call, tensors = _loaded(job.library, job.cases)
+    call(*tensors)
+    return seconds_of(call, tensors, job.number)
+
+
+@cache
+def _loaded(library: str, cases: Cases) -> tuple[Callable[..., Any], Sequence[Any]]:
+    """Load a library once; all of them share the first test case's arrays."""
+    return LoadedKernel(library).prepared(loaded_cases(cases)[0].tensors)
 
 
 def prepare_baseline(job: BaselineJob) -> Prepared:
