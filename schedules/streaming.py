@@ -12,7 +12,7 @@ execute when they finish their part.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from math import prod
 from typing import Any
@@ -98,29 +98,36 @@ def stream_output(sch: s_tir.Schedule, block: Any, loop: Any, lanes: int, dtype:
 def _streamed(loop: Any) -> Any:
     """Return the statements that compute a marked loop's vector and write it past the caches.
 
-    A loop that computes anything but one vector stays a loop.
+    A loop that computes anything but one vector, or one that does not lie as the mark says, stays a loop.
     """
     if STREAM_MARK not in loop.annotations:
         return loop
     store, lane = loop.body, loop.loop_var
-    if not isinstance(store, tirx.BufferStore):
+    place = _place_of_vector(store, lane, loop.extent) if isinstance(store, tirx.BufferStore) else None
+    if place is None:
         return without_mark(loop, STREAM_MARK)
     lanes, dtype = int(loop.extent), str(store.buffer.dtype)
-    first = [replaced(index, {lane: tirx.IntImm(str(lane.ty.dtype), 0)}) for index in store.indices]
     vector = tirx.decl_buffer((lanes,), dtype, "vector")
     stored, code = streaming_store(lanes, dtype)
-    call = stored(store.buffer, _place(store.buffer, first), vector.vload([0], f"{dtype}x{lanes}"))
+    call = stored(store.buffer, place, vector.vload([0], f"{dtype}x{lanes}"))
     computed = tirx.For(lane, loop.min, loop.extent, loop.kind, tirx.BufferStore(vector, store.value, [lane]))
     written = tirx.AttrStmt(tirx.IntImm("int32", 0), IMPORT_LLVM, tvm.ir.StringImm(code), tirx.Evaluate(call))
     return tirx.SeqStmt([tirx.AllocBuffer(vector), computed, written])
 
 
-def _place(buffer: Any, indices: Sequence[Any]) -> Any:
-    """Return how many elements lie before one of a buffer whose rows follow each other."""
-    place = indices[0]
-    for extent, index in zip(buffer.shape[1:], indices[1:], strict=True):
+def _place_of_vector(store: Any, lane: Any, lanes: Any) -> Any | None:
+    """Return how many elements lie before those that all lanes store.
+
+    None where these do not follow each other, or begin at no multiple of the lanes.
+    """
+    place = store.indices[0]
+    for extent, index in zip(store.buffer.shape[1:], store.indices[1:], strict=True):
         place = place * extent + index
-    return sym.Analyzer().simplify(place)
+    analyzer = sym.Analyzer()
+    analyzer.bind(lane, tvm.ir.Range(0, lanes))
+    first = analyzer.simplify(replaced(place, {lane: tirx.IntImm(str(lane.ty.dtype), 0)}))
+    lies = analyzer.can_prove_equal(place, first + lane) and analyzer.can_prove(first % lanes == 0)
+    return first if lies and not store.buffer.strides else None
 
 
 def _stream(func: Any, _mod: Any, _context: Any) -> Any:

@@ -90,6 +90,21 @@ def test_a_marked_loop_that_computes_more_than_a_vector_stays_a_loop():
     assert "tunesmith_stream" not in text and STREAM_MARK not in text and text.count("T.vectorized") == 1
 
 
+def test_a_mark_on_vectors_that_lie_otherwise_is_not_believed():
+    @T.prim_func(s_tir=True)
+    def elsewhere(
+        a: T.Buffer((72,), "float32"), b: T.Buffer((72,), "float32"), c: T.Buffer((64, 8), "float32")
+    ):
+        for i in T.serial(8):
+            for j in T.vectorized(8, annotations={STREAM_MARK: 1}):
+                b[i * 8 + j + 1] = a[i * 8 + j]
+            for j in T.vectorized(8, annotations={STREAM_MARK: 1}):
+                c[i * 8 + j, 0] = a[i * 8 + j]
+
+    text = stream_vectors(tvm.IRModule({"main": elsewhere})).script()
+    assert "tunesmith_stream" not in text and text.count("T.vectorized") == 2
+
+
 @pytest.mark.parametrize(
     ("operator", "columns", "lanes"),
     [
