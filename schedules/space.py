@@ -174,13 +174,13 @@ class KnobSpace:
     def check(self, knobs: Mapping[str, Any]) -> dict[str, int]:
         """Complete knobs with the default and check them.
 
-        Values outside the candidates are allowed as long as the constraints hold:
-        a person may try what the search does not.
+        Values outside the candidates are allowed as long as the constraints hold: a person may try what the
+        search does not. A knob with the candidates 0 and 1 is a switch, which has no other positions.
 
         Raises
         ------
         InputError
-            A knob is unknown or no positive integer, or a constraint is broken.
+            A knob is unknown, no integer of at least 0, a switch that is neither, or breaks a constraint.
         """
         known = {k.name for k in self.knobs}
         for name, value in knobs.items():
@@ -193,4 +193,7 @@ class KnobSpace:
             if not constraint.holds(full):
                 found = ", ".join(f"{k}={v}" for k, v in full.items())
                 raise InputError(f"knobs must keep the rule: {constraint.rule}: {found}")
+        for knob in self.knobs:
+            if knob.values == (0, 1) and full[knob.name] > 1:
+                raise InputError(f"the knob {knob.name} is 0 or 1: {knob.name}={full[knob.name]}")
         return full

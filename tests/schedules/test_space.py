@@ -123,6 +123,13 @@ def test_wrong_knobs_are_named(knobs, message):
         SPACE.check(knobs)
 
 
+def test_a_switch_has_two_positions():
+    space = KnobSpace((Knob("on", (0, 1), "1: on"),), (), {"on": 0})
+    assert space.check({"on": 1}) == {"on": 1}
+    with pytest.raises(ts.InputError, match=r"^the knob on is 0 or 1: on=2$"):
+        space.check({"on": 2})
+
+
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
