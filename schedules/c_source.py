@@ -17,7 +17,7 @@ from tvm import ir, s_tir, tirx
 from tvm_ffi import structural_walk
 
 from .c_expressions import ALIGNMENT, Expressions, c_type, identifier, no_words_for
-from .streaming import is_streaming_store
+from .streaming import stored_by
 
 # Larger arrays are allocated: every thread has a stack of its own, perhaps a small one.
 _STACK_BYTES = 1 << 15
@@ -71,9 +71,9 @@ class _Writer:
         aliases: list[Any] = []
         structural_walk(func.body, [(tirx.DeclBuffer, aliases.append)])
         written += [alias.data.args[0] for alias in aliases if alias.buffer in written]
-        structural_walk(
-            func.body, [(tirx.Evaluate, lambda node: written.extend(_streamed_buffers(node.value)))]
-        )
+        evaluated: list[Any] = []
+        structural_walk(func.body, [(tirx.Evaluate, lambda node: evaluated.append(stored_by(node.value)))])
+        written += [stored[0] for stored in evaluated if stored is not None]
         parameters = ", ".join(
             f"{'' if p in written else 'const '}{c_type(p.dtype)} *restrict {self._c.name(p)}"
             for p in func.params
@@ -165,19 +165,14 @@ class _Writer:
         yield from self._lines(node.body)
 
     def _write_Evaluate(self, node: Any) -> Iterator[str]:
-        for buffer in _streamed_buffers(node.value):
+        stored = stored_by(node.value)
+        if stored is not None:
             # Standard C has no store past the caches.
-            _, place, vector = node.value.args
+            buffer, offset, vector = stored
             kind, value = self._c.type(vector.ty.dtype), self._c.write(vector)
-            yield f"*({kind} *)&{self._c.names[buffer]}[{self._c.write(place.args[2])}] = {value};"
-            return
-        if not isinstance(node.value, tirx.IntImm):
+            yield f"*({kind} *)&{self._c.names[buffer]}[{self._c.write(offset)}] = {value};"
+        elif not isinstance(node.value, tirx.IntImm):
             raise no_words_for(node.value)
-
-
-def _streamed_buffers(value: Any) -> list[Any]:
-    """Return the buffer that a call stores a vector in, past the caches; none where it is no such call."""
-    return [value.args[1].args[1].args[0]] if isinstance(value, ir.Call) and is_streaming_store(value) else []
 
 
 def _on_stack(buffer: Any) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import tvm
@@ -73,6 +73,12 @@ def exceeds_caches(func: Any, target: Any) -> int:
 def streams(dtype: str) -> bool:
     """Tell whether vectors of a type can be written past the caches."""
     return dtype in _LLVM_TYPES
+
+
+def dividing_lanes(lanes: int, row: int, dtype: str, least_bits: int) -> int:
+    """Return the lanes of the widest vectors, up to so many, that divide a row; 0 if they have fewer bits."""
+    width = gcd(lanes, row)
+    return width if width * int(tvm.DataType(dtype).bits) >= least_bits else 0
 
 
 def stream_output(sch: s_tir.Schedule, block: Any, loop: Any, lanes: int, dtype: str) -> None:
@@ -159,10 +165,19 @@ def streaming_store(lanes: int, dtype: str) -> tuple[Callable[[Any, Any, Any], A
     return stored, code
 
 
-def is_streaming_store(call: Any) -> bool:
-    """Tell whether a call is one that `streaming_store` makes, of the place and the vector."""
-    named = getattr(call.op, "name", "") == "tirx.call_extern" and isinstance(call.args[0], tvm.ir.StringImm)
-    return named and _NAMED.fullmatch(call.args[0].value) is not None
+def stored_by(call: Any) -> tuple[Any, Any, Any] | None:
+    """Return the buffer, the elements before the vector, and the vector of a call of `streaming_store`'s.
+
+    None where it is another call, or none.
+    """
+    if not isinstance(call, tvm.ir.Call) or getattr(call.op, "name", "") != "tirx.call_extern":
+        return None
+    name, *operands = call.args
+    if not isinstance(name, tvm.ir.StringImm) or not _NAMED.fullmatch(name.value):
+        return None
+    place, vector = operands
+    _, data, offset, *_ = place.args
+    return data.args[0], offset, vector
 
 
 @cache

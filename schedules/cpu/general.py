@@ -25,9 +25,8 @@ After::
 
 from __future__ import annotations
 
-from math import gcd, prod
+from math import prod
 
-import tvm
 from tvm import s_tir
 from tvm.tirx import ForKind
 
@@ -48,7 +47,7 @@ from ..analysis import (
 )
 from ..loop_partition import partition
 from ..rule import ScheduleRule
-from ..streaming import STREAM_MARK, stream_output, streams
+from ..streaming import STREAM_MARK, dividing_lanes, stream_output, streams
 from ..transforms import attempt, spread, vectorize_last
 from .general_reduction import schedule_reduction
 from .general_space import fills_vectors, general_space
@@ -173,8 +172,9 @@ def _streamed_lanes(sch: s_tir.Schedule, name: str, lanes: int) -> int:
     """Return the lanes of vectors that divide a block's rows, where such are wide enough for what it does."""
     node, extents = sch.get(sch.get_sblock(name)), static_extents(sch, name)
     assert extents is not None, "what is streamed has static loops"
-    narrower, bits = gcd(lanes, extents[-1]), int(tvm.DataType(str(node.writes[0].source.dtype)).bits)
-    return lanes if POLYNOMIAL_CALLS & called(node.body) or narrower * bits < _LEAST_BITS else narrower
+    if POLYNOMIAL_CALLS & called(node.body):
+        return lanes
+    return dividing_lanes(lanes, extents[-1], str(node.writes[0].source.dtype), _LEAST_BITS) or lanes
 
 
 def _ends_rows(sch: s_tir.Schedule, name: str) -> bool:

@@ -28,10 +28,8 @@ divide are reduced as if they were longer, in the form of ``whole_rows_form``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import gcd
 from typing import Any
 
-import tvm
 from tvm import s_tir
 
 from ...machine.vector_math import EXPONENTIALS
@@ -48,7 +46,7 @@ from ..loop_partition import partition
 from ..row_nest import RowNest, find_rows, inline_cheap
 from ..row_prefetch import fetch_ahead
 from ..rule import ScheduleRule
-from ..streaming import stream_output, streams
+from ..streaming import dividing_lanes, stream_output, streams
 from ..transforms import LEAST_PARALLEL_WORK
 from .row_space import rows_space, whole_rows
 
@@ -181,10 +179,9 @@ def _streamed_lanes(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> int:
     along = nest.contiguous and nest.output not in nest.reductions and len(nest.rows) < len(nest.extents)
     if not along or not streams(nest.output_dtype) or not writes_in_order(sch, sch.get_sblock(nest.output)):
         return 0
-    row = nest.extents[-1]
-    width, bits = gcd(lanes, row), int(tvm.DataType(nest.output_dtype).bits)
     least = _LEAST_BITS_OF_A_SOFTMAX if nest.in_place else _LEAST_BITS
-    return width if row > width >= max(least // bits, 2) else 0
+    width = dividing_lanes(lanes, nest.extents[-1], nest.output_dtype, least)
+    return width if nest.extents[-1] > width > 1 else 0
 
 
 def _reads_input(sch: s_tir.Schedule, name: str) -> bool:
