@@ -255,6 +255,8 @@ def _is_read_in_tiles(nest: Contraction, target: Any) -> bool:
     """Tell whether a register tile reads the weight as fast: from L3, two lines of each row at a time."""
     tile, machine = tile_choice(nest, target), facts(target)
     rows, columns = min(nest.row_extent, ROW_STREAMS), 2 * tile.lanes
+    if _rows(nest) >= _TILED_ROWS and tile.is_read_from_l3(rows, columns):
+        return True
     near = nest.weight_bytes <= _TIMES_L2 * machine.l2_bytes * machine.cores
     short = nest.columns % columns == 0 and nest.weight_bytes <= _TILED_BYTES * nest.depth
     many = _rows(nest) >= _TILED_ROWS and tile.lines(columns) > 1

@@ -12,7 +12,7 @@ from ..rule import ScheduleRule
 from ..space import KnobSpace
 from .operand_layout import PACK_NOTHING
 from .register_tile import register_tile
-from .tile_choice import ROW_STREAMS, TileChoice, dividing_lanes, tile_choice
+from .tile_choice import ROW_STREAMS, TALL_ROWS, TileChoice, dividing_lanes, tile_choice
 from .tile_space import tile_space
 
 # A weight packed for so few rows is hardly used.
@@ -75,10 +75,15 @@ def _wider_tile(choice: TileChoice, mr: int, vectors: int) -> tuple[int, int]:
 def _rows(choice: TileChoice) -> int:
     """Return up to eight rows, no more streams of data than L1 has ways; more where that saves padding.
 
+    And more where each tile reads the weight from L3: the fewer the better.
+
     A model's layers 768 to 3072 and back on 50 rows, 2 threads of a Zen 5: 9.8 ms with 10 rows and nothing
     padded, 11.1 with 8 and 56 rows computed.
     """
     few = min(choice.most_rows, ROW_STREAMS)
+    tall = choice.even_rows(min(choice.most_rows, TALL_ROWS))
+    if choice.is_read_from_l3(tall, 2 * choice.lanes):
+        return tall
     candidates = [choice.even_rows(most) for most in range(few, choice.most_rows + 1)]
     computed = {rows: choice.nest.tiles_in_line(rows) * rows for rows in candidates}
     least = min(candidates, key=lambda rows: computed[rows])

@@ -25,6 +25,10 @@ FMAS_IN_FLIGHT = 8
 
 # Rows are separate streams: with more than an L1 cache has ways, rows a power of two apart evict each other.
 ROW_STREAMS = 8
+# Some more are worth it where each tile reads the weight from L3. On 2 threads of a Zen 4, shares of the peak
+# with 8, 10 and 11 rows: 32 rows by 3072 x 768 0.85, - and 0.96, 128 by 1536 x 1536 0.85, 0.90 and 0.95; with
+# 13 rows 0.83 to 0.96 of sums of 512 or 768, 0.46 to 0.83 of longer ones.
+TALL_ROWS = 11
 
 # What a load adds to the cost of a multiply-add, and what a tile must save to be chosen for that. Fitted
 # to 19 convolutions 1x1, one thread of a Zen 5: ratios of times of tiles as these say, within 5 % for most.
@@ -69,6 +73,12 @@ _STEPS_IN_PAGES = 1024
 # for n = 2048, 0.67 for 1024, 3072 or 4096, 0.87 for 1536, 1.04 for 2304 or 2816; over 24 random matmuls
 # that this concerns 0.72 in geometric mean, with AVX2 (18) 0.59.
 _KEPT = 0.5
+# Units that take registers in halves multiply no faster than L3 gives two lines of each row, wherever rows
+# lie, of a weight that is this part of L3. On 2 threads of a Zen 4, 8 to 150 rows by 30 matrices of 2 to
+# 12 MB reach 0.80 to 0.97 of the peak so, packed 0.6 to 0.92, by `few_rows` 0.55 to 0.88; 3x3 windows of 7x7
+# pixels of 512 channels 1.04 (0.87, 0.82), of 4x4 1.08 (0.65, 0.69). By 16 MB 0.55 to 0.85; one line of each
+# row, as of AVX2, 0.35 to 0.70 (0.50 to 0.90, 0.66 to 0.86).
+_KEPT_BY_L3 = 3 / 8
 _LINE_BYTES = 64
 
 # Vectors of fewer elements are worth no trouble.
@@ -210,10 +220,22 @@ class TileChoice:
         """Tell whether too few tiles read a weight for packing it, and they can read it where it lies."""
         if not self.reads_unpacked(nr):
             return False
+        if self._streams_from_l3(nr):
+            return self.row_tiles(mr) <= _UNPACKED_TILES * self.lines(nr)
         if self.nest.outer_rows * self.nest.row_extent > self.most_rows and self._evicts_itself(nr):
             return False
         tiles = self.row_tiles(mr) * ceil(self.nest.depth / _STEPS_IN_PAGES)
         return tiles <= _UNPACKED_TILES * self.lines(nr)
+
+    def is_read_from_l3(self, mr: int, nr: int) -> bool:
+        """Tell whether each tile is to read a weight from L3, where it lies."""
+        far = self.nest.weight_bytes > self.machine.l2_bytes
+        return far and self._streams_from_l3(nr) and self.is_soon_read(mr, nr)
+
+    def _streams_from_l3(self, nr: int) -> bool:
+        """Tell whether L3 holds the weight, and gives it as fast as it is multiplied."""
+        near = self.nest.weight_bytes <= _KEPT_BY_L3 * self.machine.l3_bytes
+        return near and self.lines(nr) > 1 and self.machine.unit_bits < self.machine.vector_bits
 
     def _evicts_itself(self, nr: int) -> bool:
         """Tell whether L2 keeps less than half of a panel's rows where they lie: see `_KEPT`."""

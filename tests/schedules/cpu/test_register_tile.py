@@ -122,6 +122,27 @@ def test_a_weight_that_few_tiles_read_is_not_packed(mcpu, shape, unpacked):
 
 
 @pytest.mark.parametrize(
+    ("shape", "mr", "pack"),
+    [
+        ((128, 1024, 512), 11, 0),
+        ((32, 992, 512), 11, 0),
+        ((176, 1024, 512), 11, 0),
+        ((180, 1024, 512), 8, 1),  # 17 tiles of rows
+        ((128, 1024, 64), 8, 0),  # a weight that L2 holds
+        ((128, 2048, 8192), 8, 1),  # and one that L3 does not
+    ],
+)
+def test_taller_tiles_read_a_weight_from_l3_where_units_take_halves_of_registers(shape, mr, pack):
+    workload, rule = (
+        ts.workload("matmul", **dict(zip("mnk", shape, strict=True))),
+        ts.schedule_rules()["matmul"],
+    )
+    knobs = rule.space(workload.func, cpu("znver4")).default
+    assert (knobs["mr"], knobs["pack"]) == (mr, pack)
+    assert rule.space(workload.func, cpu("znver5")).default["mr"] == 8
+
+
+@pytest.mark.parametrize(
     ("shape", "tile"),
     [
         ((130, 130, 130), (5, 48)),
