@@ -43,7 +43,7 @@ def default_tile(choice: TileChoice) -> dict[str, int]:
         mr = few
     else:
         mr = next((r for r in divisors if r > most), choice.even_rows(most))
-    mr, vectors = choice.cheaper_tile(mr, choice.wide_vectors(mr))
+    mr, vectors = choice.whole_rows_tile() or choice.cheaper_tile(mr, choice.wide_vectors(mr))
     nr = vectors * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr)}
 

@@ -253,14 +253,16 @@ def _fits(nest: Contraction) -> bool:
 
 def _is_read_in_tiles(nest: Contraction, target: Any) -> bool:
     """Tell whether a register tile reads the weight as fast: from L3, two lines of each row at a time."""
-    tile, machine = tile_choice(nest, target), facts(target)
-    rows, columns = min(nest.row_extent, ROW_STREAMS), 2 * tile.lanes
-    if _rows(nest) >= _TILED_ROWS and tile.is_read_from_l3(rows, columns):
+    choice, machine = tile_choice(nest, target), facts(target)
+    reading, columns = choice.weight, 2 * choice.lanes
+    tiles = choice.row_tiles(min(nest.row_extent, ROW_STREAMS))
+    if _rows(nest) < _TILED_ROWS:
+        return False
+    if reading.is_read_from_l3(tiles, columns):
         return True
     near = nest.weight_bytes <= _TIMES_L2 * machine.l2_bytes * machine.cores
     short = nest.columns % columns == 0 and nest.weight_bytes <= _TILED_BYTES * nest.depth
-    many = _rows(nest) >= _TILED_ROWS and tile.lines(columns) > 1
-    return near and short and many and tile.is_soon_read(rows, columns)
+    return near and short and reading.lines(columns) > 1 and reading.is_soon_read(tiles, columns)
 
 
 def _rows(nest: Contraction) -> int:

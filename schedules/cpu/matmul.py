@@ -51,11 +51,11 @@ def _default(choice: TileChoice) -> dict[str, int]:
     pack = {}
     if few:
         lanes = dividing_lanes(nest.columns, lanes)
-        whole = [v for v in range(vectors, 0, -1) if choice.reads_unpacked(v * lanes)]
+        whole = [v for v in range(vectors, 0, -1) if choice.weight.reads_unpacked(v * lanes)]
         if whole and not nest.constant_weight:
             vectors, pack = whole[0], {"pack": PACK_NOTHING}
     else:
-        mr, vectors = _wider_tile(choice, mr, vectors)
+        mr, vectors = choice.whole_rows_tile() or _wider_tile(choice, mr, vectors)
     nr = vectors * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr), **pack}
 
@@ -82,7 +82,7 @@ def _rows(choice: TileChoice) -> int:
     """
     few = min(choice.most_rows, ROW_STREAMS)
     tall = choice.even_rows(min(choice.most_rows, TALL_ROWS))
-    if choice.is_read_from_l3(tall, 2 * choice.lanes):
+    if choice.weight.is_read_from_l3(choice.row_tiles(tall), 2 * choice.lanes):
         return tall
     candidates = [choice.even_rows(most) for most in range(few, choice.most_rows + 1)]
     computed = {rows: choice.nest.tiles_in_line(rows) * rows for rows in candidates}

@@ -13,9 +13,9 @@ from typing import Any
 import tvm
 
 from ...machine.facts import Facts, facts
-from ..contraction import Contraction, weight_exceeds_l2
-from ..space import Knobs
-from .operand_layout import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING, is_packed_along
+from ..contraction import Contraction
+from .operand_layout import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
+from .weight_reading import WeightReading
 
 # A step of the sum needs one register for the broadcast of a data value.
 BROADCAST_REGISTERS = 1
@@ -29,6 +29,12 @@ ROW_STREAMS = 8
 # with 8, 10 and 11 rows: 32 rows by 3072 x 768 0.85, - and 0.96, 128 by 1536 x 1536 0.85, 0.90 and 0.95; with
 # 13 rows 0.83 to 0.96 of sums of 512 or 768, 0.46 to 0.83 of longer ones.
 TALL_ROWS = 11
+
+# Short sums are bound by what they store: rows and vectors of a tile for them, as many sums as others have.
+# On 2 threads of a Zen 4, shares of the peak of 8 rows by 2 vectors and of this: 3x3 windows of 3 channels to
+# 64 at 224x224 0.83 and 0.93, of 8 channels 0.95 and 0.98, 12544 rows by 27 to 64 0.93 and 0.95, 784 by 48 to
+# 512 0.93 and 0.98; of sums of 100 0.95 and 0.96, of 128 0.91 and 0.89.
+_SHORT_SUM, _SHORT_TILE = 80, (4, 4)
 
 # What a load adds to the cost of a multiply-add, and what a tile must save to be chosen for that. Fitted
 # to 19 convolutions 1x1, one thread of a Zen 5: ratios of times of tiles as these say, within 5 % for most.
@@ -53,33 +59,6 @@ _UNEVEN = 1.06
 # that lie along the rows, 2 threads of a Zen 3: 128 x 768 x 768 take 0.77 of the time, 1024^3, where steps of
 # the sum are a power of two apart, 0.62; but 768 x 64 x 384, with 4 panels, 1.06, and 100 x 300 x 200 1.1.
 _STAGING_PANELS = 16
-
-# Panels packed side by side: 4 are read in stretches of 256 or 512 bytes, and more gain nothing. On 2 threads
-# of a Zen 3, 128 rows by 4096 x 4096 take 36 ms with 1, 32.7 with 2, 32.3 with 4, 33.7 with 8, 70 rows with 4
-# 0.75 of the time; weights that keep to L2 the same or a little more.
-BESIDE_CANDIDATES = (1, 2, 3, 4, 8)
-_BESIDE = 4
-
-# Tiles of rows that are not worth packing panels for, for each line of a cache that a step of the sum reads.
-# On 2 threads of a Zen 4, packed over not packed: 32 to 128 rows by 512 x 512 1.2 to 1.03, by 384 x 96 4.2 to
-# 1.3, 49 pixels of 320 to 1280 channels 1.1; with AVX2, of one line, 32 rows 1.0 to 1.2, 64 rows 0.9 to 1.06.
-_UNPACKED_TILES = 8
-# Each step of a sum may be in another page: fewer tiles are worth it where these are more than the
-# translation of addresses keeps: 128 rows by 3072 x 768 0.91, 61 by 3000 x 300 0.84, 64 by 2048 x 1000 1.2.
-_STEPS_IN_PAGES = 1024
-# Rows whose bytes are a multiple of a large power of two share few sets of a cache: of a panel that lies in
-# rows of 4096 or 12288 bytes L2 of 1 MiB keeps 256. Where it keeps less than this part, panels are packed
-# for more rows than one tile has. On 2 threads of a Zen 5, 128 rows by 768 x n, packed over not packed: 0.58
-# for n = 2048, 0.67 for 1024, 3072 or 4096, 0.87 for 1536, 1.04 for 2304 or 2816; over 24 random matmuls
-# that this concerns 0.72 in geometric mean, with AVX2 (18) 0.59.
-_KEPT = 0.5
-# Units that take registers in halves multiply no faster than L3 gives two lines of each row, wherever rows
-# lie, of a weight that is this part of L3. On 2 threads of a Zen 4, 8 to 150 rows by 30 matrices of 2 to
-# 12 MB reach 0.80 to 0.97 of the peak so, packed 0.6 to 0.92, by `few_rows` 0.55 to 0.88; 3x3 windows of 7x7
-# pixels of 512 channels 1.04 (0.87, 0.82), of 4x4 1.08 (0.65, 0.69). By 16 MB 0.55 to 0.85; one line of each
-# row, as of AVX2, 0.35 to 0.70 (0.50 to 0.90, 0.66 to 0.86).
-_KEPT_BY_L3 = 3 / 8
-_LINE_BYTES = 64
 
 # Vectors of fewer elements are worth no trouble.
 LEAST_LANES = 4
@@ -119,6 +98,11 @@ class TileChoice:
     def most_rows(self) -> int:
         """The most rows of a tile two vectors wide that fit the registers."""
         return self.fitting_rows(2)
+
+    @property
+    def weight(self) -> WeightReading:
+        """How tiles read the weight."""
+        return WeightReading(self.nest, self.machine, self.products, self.most_rows)
 
     def fitting_rows(self, vectors: int) -> int:
         """Return the most rows that fit the registers beside a panel's vectors and a broadcast, or 0."""
@@ -161,6 +145,15 @@ class TileChoice:
         best = min([(mr, vectors), *tiles], key=lambda tile: self._cost(*tile))
         return best if self._cost(*best) < CLEARLY * self._cost(mr, vectors) else (mr, vectors)
 
+    def whole_rows_tile(self) -> tuple[int, int] | None:
+        """Return a tile of long stretches of the output where sums are short: rows and vectors; else None."""
+        rows, vectors = _SHORT_TILE
+        nest, nr = self.nest, vectors * self.lanes
+        whole = nest.row_extent % rows == 0 and nest.columns % nr == 0
+        packs = not nest.constant_weight and not self.weight.reads_unpacked(nr)
+        fits = self.fitting_rows(vectors) >= rows
+        return _SHORT_TILE if nest.depth <= _SHORT_SUM and fits and whole and not packs else None
+
     def computed_columns(self, vectors: int) -> int:
         """Return the columns of whole panels so wide, in vectors."""
         return self.panels(vectors * self.lanes) * vectors
@@ -189,6 +182,9 @@ class TileChoice:
         shared = nest.batches % machine.cores == 0 or nest.batches >= 8 * machine.cores
         threads = 1 if shared else machine.cores
         by_columns = panels % threads == 0 or panels >= 8 * threads or tiles < threads
+        packs = not nest.constant_weight and not self.weight.is_soon_read(tiles, nr)
+        if not packs and self._shares_rows(mr, threads):
+            by_columns = False
         share, panel = machine.l3_bytes // machine.cores, nest.depth * nr * item
         panels_in_l3 = max(share // _SHARERS_OF_L3 // panel, min(_FEWEST_PANELS, share // 2 // panel))
         rows_in_l2 = machine.l2_bytes // 2 // (nest.channels * mr * item)
@@ -197,6 +193,9 @@ class TileChoice:
         # Rows of one block, and what is left of them, can be cut off where no panels are packed for it.
         one_block = pack == PACK_NOTHING and by_columns
         rows = tiles if one_block else _part(tiles, rows_in_l2, 1 if by_columns else threads)
+        if not by_columns and not nest.plain and nest.row_extent % mr:
+            # Of tiles that have conditions LLVM keeps those of one line in registers, and spills others.
+            rows = min(rows, nest.tiles_in_line(mr))
         return {
             "block_rows": self.whole_lines(mr, rows),
             "block_columns": columns,
@@ -204,70 +203,32 @@ class TileChoice:
             "pack": pack,
         }
 
+    def _shares_rows(self, mr: int, threads: int) -> bool:
+        """Tell whether threads share the rows first: data exceed the weight, and go into even parts.
+
+        Each thread then reads and writes places of its own, which the other's cache need not give up.
+        """
+        nest, tiles = self.nest, self.row_tiles(mr)
+        cut = nest.row_extent % mr != 0
+        parts = nest.outer_rows if cut else tiles
+        item = int(tvm.DataType(nest.data_dtype).bits) // 8
+        more = nest.outer_rows * nest.row_extent * nest.channels * item > nest.weight_bytes
+        even = ceil(parts / threads) * threads <= _UNEVEN * parts
+        return more and tiles >= 8 * threads and even and not (cut and nest.plain)
+
     def _packing(self, mr: int, nr: int, by_columns: bool) -> int:
         """Choose where panels are packed: beforehand, in the block that reads them, or nowhere."""
         if self.nest.constant_weight:
             return PACK_FIRST
-        if self.is_soon_read(mr, nr):
+        if self.weight.is_soon_read(self.row_tiles(mr), nr):
             return PACK_NOTHING
         return PACK_IN_BLOCK if by_columns else PACK_FIRST
-
-    def lines(self, nr: int) -> int:
-        """Return the lines of a cache that a step of the sum reads of the weight, for nr columns."""
-        return max(1, nr * int(tvm.DataType(self.nest.dtype).bits) // 8 // _LINE_BYTES)
-
-    def is_soon_read(self, mr: int, nr: int) -> bool:
-        """Tell whether too few tiles read a weight for packing it, and they can read it where it lies."""
-        if not self.reads_unpacked(nr):
-            return False
-        if self._streams_from_l3(nr):
-            return self.row_tiles(mr) <= _UNPACKED_TILES * self.lines(nr)
-        if self.nest.outer_rows * self.nest.row_extent > self.most_rows and self._evicts_itself(nr):
-            return False
-        tiles = self.row_tiles(mr) * ceil(self.nest.depth / _STEPS_IN_PAGES)
-        return tiles <= _UNPACKED_TILES * self.lines(nr)
-
-    def is_read_from_l3(self, mr: int, nr: int) -> bool:
-        """Tell whether each tile is to read a weight from L3, where it lies."""
-        far = self.nest.weight_bytes > self.machine.l2_bytes
-        return far and self._streams_from_l3(nr) and self.is_soon_read(mr, nr)
-
-    def _streams_from_l3(self, nr: int) -> bool:
-        """Tell whether L3 holds the weight, and gives it as fast as it is multiplied."""
-        near = self.nest.weight_bytes <= _KEPT_BY_L3 * self.machine.l3_bytes
-        return near and self.lines(nr) > 1 and self.machine.unit_bits < self.machine.vector_bits
-
-    def _evicts_itself(self, nr: int) -> bool:
-        """Tell whether L2 keeps less than half of a panel's rows where they lie: see `_KEPT`."""
-        item = int(tvm.DataType(self.nest.dtype).bits) // 8
-        row = self.nest.columns * item
-        apart = max(row & -row, nr * item)
-        return self.nest.depth * apart * _KEPT >= self.machine.l2_bytes
 
     def is_worth_staging(self, nr: int) -> bool:
         """Tell whether data that lie along the rows are read often enough, and from afar."""
         nest = self.nest
         size = nest.outer_rows * nest.row_extent * nest.depth * int(tvm.DataType(nest.data_dtype).bits) // 8
         return self.panels(nr) >= _STAGING_PANELS and size > self.machine.l2_bytes // 2
-
-    def reads_unpacked(self, nr: int) -> bool:
-        """Tell whether vectors of the weight can be read where it lies; the last may be masked."""
-        nest = self.nest
-        lies = nest.weight_block is None and nest.weight_axes[-1] == nest.column and self.products == 1
-        return lies and (nest.columns % nr == 0 or self.machine.has_masks)
-
-    def can_pack(self, knobs: Knobs, beside: int) -> bool:
-        """Tell whether so many panels can be packed side by side."""
-        panels = self.panels(knobs["nr"])
-        at_once = min(knobs["block_columns"], panels) if knobs["pack"] == PACK_IN_BLOCK else panels
-        packed = knobs["pack"] != PACK_NOTHING and is_packed_along(self.nest, self.products)
-        return packed and at_once % beside == 0
-
-    def beside(self, knobs: Knobs) -> int:
-        """Choose how many panels are packed side by side: several where the weight comes from afar."""
-        if not weight_exceeds_l2(self.nest, self.machine):
-            return 1
-        return next(b for b in range(_BESIDE, 0, -1) if b == 1 or self.can_pack(knobs, b))
 
     def whole_lines(self, mr: int, rows: int) -> int:
         """Round the row tiles of a block up to whole lines where they are more than one."""

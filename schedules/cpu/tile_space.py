@@ -10,7 +10,8 @@ from math import ceil
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING, can_stage
 from .register_tile import can_cut
-from .tile_choice import BESIDE_CANDIDATES, BROADCAST_REGISTERS, VECTOR_CANDIDATES, TileChoice
+from .tile_choice import BROADCAST_REGISTERS, VECTOR_CANDIDATES, TileChoice
+from .weight_reading import BESIDE_CANDIDATES
 
 # What says whether rows can be cut off.
 _CUT = ("mr", "block_rows", "split_columns", "pack")
@@ -23,7 +24,7 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
     """Return every tile and blocking worth trying around a default; what is left of the rows is cut off."""
     nest, lanes, default = choice.nest, default["lanes"], {**default, "pad": 0, "stage": 0}
     default["stage"] = int(choice.is_worth_staging(default["nr"]) and _stages(choice, default))
-    default["beside"] = choice.beside(default)
+    default["beside"] = choice.weight.beside(default)
     skips = bool(nest.padded or nest.filled) and choice.products == 1
     if skips:
         default["skip"] = 1
@@ -89,7 +90,7 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
         ),
         Constraint(
             f"pack=0 needs columns that are contiguous, and nr to divide them ({nest.columns}) or masks",
-            lambda k: k["pack"] != PACK_NOTHING or choice.reads_unpacked(k["nr"]),
+            lambda k: k["pack"] != PACK_NOTHING or choice.weight.reads_unpacked(k["nr"]),
         ),
         Constraint(
             "pad=1 where rows could be cut off: mr leaves some, in one block of rows or with pack=1",
@@ -101,7 +102,7 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
         ),
         Constraint(
             "beside divides the panels packed at once, of a weight that varies and lies along the columns",
-            lambda k: k["beside"] == 1 or choice.can_pack(k, k["beside"]),
+            lambda k: k["beside"] == 1 or choice.weight.can_pack(k, k["beside"]),
         ),
     )
 

@@ -95,8 +95,9 @@ def test_rows_that_are_left_are_cut_off_and_both_tiles_stay_in_registers(mcpu, r
 @pytest.mark.parametrize(
     ("mcpu", "shape", "unpacked"),
     [
-        ("x86-64-v4", (128, 256, 256), True),
-        ("x86-64-v4", (136, 256, 256), False),  # 17 tiles of rows
+        ("x86-64-v4", (4096, 256, 256), True),  # L2 holds it
+        ("x86-64-v4", (128, 272, 512), True),
+        ("x86-64-v4", (136, 272, 512), False),  # 17 tiles of rows
         ("x86-64-v4", (64, 100, 2048), True),
         ("x86-64-v4", (72, 100, 2048), False),  # sums of two times as many pages
         ("x86-64-v4", (64, 100, 2049), False),
@@ -128,7 +129,7 @@ def test_a_weight_that_few_tiles_read_is_not_packed(mcpu, shape, unpacked):
         ((32, 992, 512), 11, 0),
         ((176, 1024, 512), 11, 0),
         ((180, 1024, 512), 8, 1),  # 17 tiles of rows
-        ((128, 1024, 64), 8, 0),  # a weight that L2 holds
+        ((128, 1024, 96), 8, 0),  # a weight that L2 holds
         ((128, 2048, 8192), 8, 1),  # and one that L3 does not
     ],
 )
@@ -178,7 +179,7 @@ def test_rows_are_padded_where_they_are_not_cut_off(rows, knobs, copied, target,
 
 @pytest.mark.parametrize("m, mr", [(50, 10), (49, 7), (64, 8), (197, 8), (13, 13)])
 def test_rows_are_tiled_with_little_padding(m, mr):
-    space = ts.schedule_rules()["matmul"].space(ts.workload("matmul", m=m, n=64, k=32).func, cpu("x86-64-v4"))
+    space = ts.schedule_rules()["matmul"].space(ts.workload("matmul", m=m, n=64, k=96).func, cpu("x86-64-v4"))
     assert space.default["mr"] == mr
 
 
@@ -186,7 +187,7 @@ def test_rows_are_tiled_with_little_padding(m, mr):
     "columns, vectors", [(24, 2), (40, 3), (64, 2), (72, 5), (96, 2), (100, 7), (120, 2)]
 )
 def test_panels_are_as_wide_as_pads_few_columns(columns, vectors):
-    workload = ts.workload("conv2d", n=1, h=28, w=28, ci=64, co=columns, kh=1, kw=1)
+    workload = ts.workload("conv2d", n=1, h=28, w=28, ci=96, co=columns, kh=1, kw=1)
     default = ts.schedule_rules()["conv2d"].space(workload.func, cpu("x86-64-v4")).default
     assert default["nr"] == vectors * default["lanes"]
 
@@ -199,6 +200,46 @@ def test_columns_that_end_within_a_panel_are_stored_by_vectors_inside_or_outside
     )
     (*_, last) = schedule.get_loops(schedule.get_sblock("bias_add"))
     assert int(schedule.get(last).extent) == stored
+
+
+@pytest.mark.parametrize(
+    ("rows", "channels", "columns", "tile"),
+    [
+        (28, 8, 64, (4, 64)),
+        (28, 9, 64, (7, 32)),  # sums of 81
+        (30, 8, 64, (6, 64)),  # rows that are no fours
+        (28, 8, 80, (4, 80)),  # five vectors: whole rows as it is
+    ],
+)
+def test_short_sums_are_stored_in_long_stretches(rows, channels, columns, tile, assert_right, target):
+    workload = ts.workload("conv2d", n=1, h=28, w=rows, ci=channels, co=columns, kh=3, kw=3, padding=1)
+    rule = ts.schedule_rules()["conv2d"]
+    default = rule.space(workload.func, cpu("x86-64-v4")).default
+    assert (default["mr"], default["nr"]) == tile
+    constant = workload.func.with_attr(CONSTANT_ARGUMENTS, [1])
+    assert rule.space(constant, cpu("x86-64-v4")).default["nr"] == tile[1]
+    narrow = rule.space(workload.func, cpu("haswell")).default
+    assert narrow["mr"] * narrow["nr"] <= 14 * 8  # of 16 registers
+    assert_right(workload, rule.scheduled(workload.func, target))
+
+
+@pytest.mark.parametrize(
+    ("image", "shared"),
+    [
+        ({"h": 28, "w": 28}, True),
+        ({"h": 4, "w": 4}, False),  # data no larger than the weight
+        ({"h": 7, "w": 29}, False),  # seven lines, whose tiles have conditions
+        ({"h": 28, "w": 29}, True),
+    ],
+)
+@pytest.mark.parametrize("constant", [False, True])
+def test_threads_share_the_rows_where_data_exceed_the_weight(image, shared, constant):
+    func = ts.workload("conv2d", n=1, **image, ci=96, co=128, kh=1, kw=1).func
+    func = func.with_attr(CONSTANT_ARGUMENTS, [1]) if constant else func
+    default = ts.schedule_rules()["conv2d"].space(func, cpu("x86-64-v4")).default
+    assert default["split_columns"] == (not shared)
+    if shared and image["w"] % default["mr"]:
+        assert default["block_rows"] <= -(-image["w"] // default["mr"])
 
 
 def test_cores_and_dtype_change_the_default():

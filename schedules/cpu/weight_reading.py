@@ -1,0 +1,128 @@
+"""How tiles read a weight: where it lies, or packed into panels, and from which cache.
+
+Packing writes and reads the weight once more, and then each tile reads it in one stream. Where it lies, its
+rows are apart: they may evict each other, and lie in many pages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import tvm
+
+from ...machine.facts import Facts
+from ..contraction import Contraction, weight_exceeds_l2
+from ..space import Knobs
+from .operand_layout import PACK_IN_BLOCK, PACK_NOTHING, is_packed_along
+
+# Panels packed side by side: 4 are read in stretches of 256 or 512 bytes, and more gain nothing. On 2 threads
+# of a Zen 3, 128 rows by 4096 x 4096 take 36 ms with 1, 32.7 with 2, 32.3 with 4, 33.7 with 8, 70 rows with 4
+# 0.75 of the time; weights that keep to L2 the same or a little more.
+BESIDE_CANDIDATES = (1, 2, 3, 4, 8)
+_BESIDE = 4
+
+# Tiles of rows that are not worth packing panels for, for each line of a cache that a step of the sum reads.
+# On 2 threads of a Zen 4, packed over not packed: 32 to 128 rows by 512 x 512 1.2 to 1.03, by 384 x 96 4.2 to
+# 1.3, 49 pixels of 320 to 1280 channels 1.1; with AVX2, of one line, 32 rows 1.0 to 1.2, 64 rows 0.9 to 1.06.
+_UNPACKED_TILES = 8
+# Each step of a sum may be in another page: fewer tiles are worth it where these are more than the
+# translation of addresses keeps: 128 rows by 3072 x 768 0.91, 61 by 3000 x 300 0.84, 64 by 2048 x 1000 1.2.
+_STEPS_IN_PAGES = 1024
+# Rows whose bytes are a multiple of a large power of two share few sets of a cache: of a panel that lies in
+# rows of 4096 or 12288 bytes L2 of 1 MiB keeps 256. Where it keeps less than this part, panels are packed
+# for more rows than one tile has. On 2 threads of a Zen 5, 128 rows by 768 x n, packed over not packed: 0.58
+# for n = 2048, 0.67 for 1024, 3072 or 4096, 0.87 for 1536, 1.04 for 2304 or 2816; over 24 random matmuls
+# that this concerns 0.72 in geometric mean, with AVX2 (18) 0.59.
+_KEPT = 0.5
+# Units that take registers in halves multiply no faster than L3 gives two lines of each row, wherever rows
+# lie, of a weight that is this part of L3. On 2 threads of a Zen 4, 8 to 150 rows by 30 matrices of 2 to
+# 12 MB reach 0.80 to 0.97 of the peak so, packed 0.6 to 0.92, by `few_rows` 0.55 to 0.88; 3x3 windows of 7x7
+# pixels of 512 channels 1.04 (0.87, 0.82), of 4x4 1.08 (0.65, 0.69). By 16 MB 0.55 to 0.85; one line of each
+# row, as of AVX2, 0.35 to 0.70 (0.50 to 0.90, 0.66 to 0.86).
+_KEPT_BY_L3 = 3 / 8
+_LINE_BYTES = 64
+
+
+@dataclass(frozen=True)
+class WeightReading:
+    """What the choice between packing a weight and leaving it where it lies depends on.
+
+    Parameters
+    ----------
+    nest : Contraction
+        The loops.
+    machine : Facts
+        The target's facts.
+    products : int
+        Products that one instruction sums in each lane; with more than one the weight is always packed.
+    most_rows : int
+        The most rows of a tile: no more of them read the weight once.
+    """
+
+    nest: Contraction
+    machine: Facts
+    products: int
+    most_rows: int
+
+    def lines(self, nr: int) -> int:
+        """Return the lines of a cache that a step of the sum reads of the weight, for nr columns."""
+        return max(1, nr * int(tvm.DataType(self.nest.dtype).bits) // 8 // _LINE_BYTES)
+
+    def is_soon_read(self, tiles: int, nr: int) -> bool:
+        """Tell whether tiles of rows, so many, are to read the weight where it lies: packing takes longer."""
+        if not self.reads_unpacked(nr):
+            return False
+        if self._stays_in_l2(nr):
+            return True
+        if self._streams_from_l3(nr):
+            return tiles <= _UNPACKED_TILES * self.lines(nr)
+        if self.nest.outer_rows * self.nest.row_extent > self.most_rows and self._evicts_itself(nr):
+            return False
+        pages = ceil(self.nest.depth / _STEPS_IN_PAGES)
+        return tiles * pages <= _UNPACKED_TILES * self.lines(nr)
+
+    def is_read_from_l3(self, tiles: int, nr: int) -> bool:
+        """Tell whether each of so many tiles of rows is to read the weight from L3, where it lies."""
+        far = self.nest.weight_bytes > self.machine.l2_bytes
+        return far and self._streams_from_l3(nr) and self.is_soon_read(tiles, nr)
+
+    def _stays_in_l2(self, nr: int) -> bool:
+        """Tell whether L2 holds the weight where it lies, in rows of which tiles read two lines.
+
+        Packing it gains nothing then. 46 convolutions and matmuls on 2 threads of a Zen 4 take 0.95 of the
+        time without, and with rows shared instead of columns; with AVX2, of one line, 1.0 to 1.5.
+        """
+        near = self.nest.weight_bytes <= self.machine.l2_bytes
+        return near and self.lines(nr) > 1 and not self._evicts_itself(nr)
+
+    def _streams_from_l3(self, nr: int) -> bool:
+        """Tell whether L3 holds the weight, and gives it as fast as it is multiplied."""
+        near = self.nest.weight_bytes <= _KEPT_BY_L3 * self.machine.l3_bytes
+        return near and self.lines(nr) > 1 and self.machine.unit_bits < self.machine.vector_bits
+
+    def _evicts_itself(self, nr: int) -> bool:
+        """Tell whether L2 keeps less than half of a panel's rows where they lie: see `_KEPT`."""
+        item = int(tvm.DataType(self.nest.dtype).bits) // 8
+        row = self.nest.columns * item
+        apart = max(row & -row, nr * item)
+        return self.nest.depth * apart * _KEPT >= self.machine.l2_bytes
+
+    def reads_unpacked(self, nr: int) -> bool:
+        """Tell whether vectors of the weight can be read where it lies; the last may be masked."""
+        nest = self.nest
+        lies = nest.weight_block is None and nest.weight_axes[-1] == nest.column and self.products == 1
+        return lies and (nest.columns % nr == 0 or self.machine.has_masks)
+
+    def can_pack(self, knobs: Knobs, beside: int) -> bool:
+        """Tell whether so many panels can be packed side by side."""
+        panels = ceil(self.nest.columns / knobs["nr"])
+        at_once = min(knobs["block_columns"], panels) if knobs["pack"] == PACK_IN_BLOCK else panels
+        packed = knobs["pack"] != PACK_NOTHING and is_packed_along(self.nest, self.products)
+        return packed and at_once % beside == 0
+
+    def beside(self, knobs: Knobs) -> int:
+        """Choose how many panels are packed side by side: several where the weight comes from afar."""
+        if not weight_exceeds_l2(self.nest, self.machine):
+            return 1
+        return next(b for b in range(_BESIDE, 0, -1) if b == 1 or self.can_pack(knobs, b))
