@@ -63,7 +63,7 @@ _STAGING_PANELS = 16
 # Where units take registers in halves, vectors of halves cost no more than the loads they add. On 2 threads
 # of a Zen 4, shares of the peak with whole vectors and with halves, 1x1: 96 to 24 channels at 56x56 0.70 and
 # 0.94, 240 to 40 at 28x28 0.78 and 0.97, 16 to 72 at 112x112 0.58 and 0.75; 576 to 96 at 14x14 0.97, 0.95.
-_WORTH_HALVES = 1.1
+_WORTH_HALVES, _LONE_PANEL = 1.1, 7
 
 # Vectors of fewer elements are worth no trouble.
 LEAST_LANES = 4
@@ -99,8 +99,12 @@ class TileChoice:
         columns, machine = self.nest.columns, self.machine
         lanes = min(machine.lanes(self.nest.dtype), 1 << max(0, columns - 1).bit_length())
         half = lanes * machine.unit_bits // machine.vector_bits
-        wasted = half > 0 and ceil(columns / lanes) * lanes > _WORTH_HALVES * ceil(columns / half) * half
-        return half if wasted and self.products == 1 else lanes
+        if half < LEAST_LANES or self.products > 1:
+            return lanes
+        vectors = ceil(columns / half)
+        fewer = ceil(columns / lanes) * lanes > _WORTH_HALVES * vectors * half
+        # Seven vectors are one panel, of tiles of three rows, which leave rows that no thread cuts off.
+        return half if fewer and (not self.nest.plain or vectors != _LONE_PANEL) else lanes
 
     @property
     def most_rows(self) -> int:

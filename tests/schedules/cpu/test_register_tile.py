@@ -204,7 +204,7 @@ def test_columns_that_end_within_a_panel_are_stored_by_vectors_inside_or_outside
 
 @pytest.mark.parametrize(
     ("columns", "lanes"),
-    [(24, 8), (40, 8), (72, 8), (20, 8), (96, 16), (32, 16), (104, 16), (15, 16), (8, 8)],
+    [(24, 8), (40, 8), (72, 8), (20, 8), (56, 16), (96, 16), (32, 16), (104, 16), (15, 16), (8, 8)],
 )
 def test_vectors_are_halves_where_units_take_these_and_fewer_columns_are_computed(columns, lanes):
     func = ts.workload("matmul", m=64, n=columns, k=96).func
