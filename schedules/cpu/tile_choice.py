@@ -63,7 +63,7 @@ _STAGING_PANELS = 16
 # Where units take registers in halves, vectors of halves cost no more than the loads they add. On 2 threads
 # of a Zen 4, shares of the peak with whole vectors and with halves, 1x1: 96 to 24 channels at 56x56 0.70 and
 # 0.94, 240 to 40 at 28x28 0.78 and 0.97, 16 to 72 at 112x112 0.58 and 0.75; 576 to 96 at 14x14 0.97, 0.95.
-_WORTH_HALVES, _LONE_PANEL = 1.1, 7
+_WORTH_HALVES = 1.1
 
 # Vectors of fewer elements are worth no trouble.
 LEAST_LANES = 4
@@ -103,8 +103,9 @@ class TileChoice:
             return lanes
         vectors = ceil(columns / half)
         fewer = ceil(columns / lanes) * lanes > _WORTH_HALVES * vectors * half
-        # Seven vectors are one panel, of tiles of three rows, which leave rows that no thread cuts off.
-        return half if fewer and (not self.nest.plain or vectors != _LONE_PANEL) else lanes
+        panel = next((width for width in range(2, vectors + 1) if vectors % width == 0), 1)
+        # Seven vectors are one panel, of tiles of three rows: these leave rows that one thread pads.
+        return half if fewer and (not self.nest.plain or self.fitting_rows(panel) > _LEAST_ROWS) else lanes
 
     @property
     def most_rows(self) -> int:
@@ -179,7 +180,8 @@ class TileChoice:
         """Choose the blocks, who shares what, and where panels are packed.
 
         Threads share the columns where the panels can be dealt out evenly: each then packs its own, and all
-        read the data. They share the rows otherwise. A block's rows keep to half of L2, where each panel
+        read the data. They share the rows otherwise, and where nothing is packed in the call and data are
+        larger than the weight. A block's rows keep to half of L2, where each panel
         meets them; its panels keep to a part of a thread's share of L3, which others use as well: more
         would be evicted between one block of rows and the next.
         """
@@ -187,21 +189,21 @@ class TileChoice:
         panels, tiles = self.panels(nr), self.row_tiles(mr)
         # Where one instruction sums several products, operands are that much narrower than sums.
         item = int(tvm.DataType(nest.dtype).bits) // 8 // self.products
+        settled = self._settled_packing(tiles, nr)
         if not nest.is_worth_threads:
-            pack = self._packing(mr, nr, by_columns=True)
+            pack = PACK_IN_BLOCK if settled is None else settled
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
         # A batch that the threads share evenly needs no other sharing.
         shared = nest.batches % machine.cores == 0 or nest.batches >= 8 * machine.cores
         threads = 1 if shared else machine.cores
         by_columns = panels % threads == 0 or panels >= 8 * threads or tiles < threads
-        packs = not nest.constant_weight and not self.weight.is_soon_read(tiles, nr)
-        if not packs and self._shares_rows(mr, threads):
+        if settled is not None and self._shares_rows(mr, threads):
             by_columns = False
         share, panel = machine.l3_bytes // machine.cores, nest.depth * nr * item
         panels_in_l3 = max(share // _SHARERS_OF_L3 // panel, min(_FEWEST_PANELS, share // 2 // panel))
         rows_in_l2 = machine.l2_bytes // 2 // (nest.channels * mr * item)
         columns = _part(panels, panels_in_l3, threads if by_columns else 1)
-        pack = self._packing(mr, nr, by_columns)
+        pack = (PACK_IN_BLOCK if by_columns else PACK_FIRST) if settled is None else settled
         # Rows of one block, and what is left of them, can be cut off where no panels are packed for it.
         one_block = pack == PACK_NOTHING and by_columns
         rows = tiles if one_block else _part(tiles, rows_in_l2, 1 if by_columns else threads)
@@ -228,13 +230,11 @@ class TileChoice:
         even = ceil(parts / threads) * threads <= _UNEVEN * parts
         return more and tiles >= 8 * threads and even and not (cut and nest.plain)
 
-    def _packing(self, mr: int, nr: int, by_columns: bool) -> int:
-        """Choose where panels are packed: beforehand, in the block that reads them, or nowhere."""
+    def _settled_packing(self, tiles: int, nr: int) -> int | None:
+        """Return where panels are packed, beforehand or nowhere; None where who shares what decides it."""
         if self.nest.constant_weight:
             return PACK_FIRST
-        if self.weight.is_soon_read(self.row_tiles(mr), nr):
-            return PACK_NOTHING
-        return PACK_IN_BLOCK if by_columns else PACK_FIRST
+        return PACK_NOTHING if self.weight.is_soon_read(tiles, nr) else None
 
     def is_worth_staging(self, nr: int) -> bool:
         """Tell whether data that lie along the rows are read often enough, and from afar."""
