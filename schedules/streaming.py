@@ -75,7 +75,7 @@ def streams(dtype: str) -> bool:
     return dtype in _LLVM_TYPES
 
 
-def dividing_lanes(lanes: int, row: int, dtype: str, least_bits: int) -> int:
+def row_lanes(lanes: int, row: int, dtype: str, least_bits: int) -> int:
     """Return the lanes of the widest vectors, up to so many, that divide a row; 0 if they have fewer bits."""
     width = gcd(lanes, row)
     return width if width * int(tvm.DataType(dtype).bits) >= least_bits else 0

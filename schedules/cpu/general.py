@@ -47,7 +47,7 @@ from ..analysis import (
 )
 from ..loop_partition import partition
 from ..rule import ScheduleRule
-from ..streaming import STREAM_MARK, dividing_lanes, stream_output, streams
+from ..streaming import STREAM_MARK, row_lanes, stream_output, streams
 from ..transforms import attempt, spread, vectorize_last
 from .general_reduction import schedule_reduction
 from .general_space import fills_vectors, general_space
@@ -174,7 +174,7 @@ def _streamed_lanes(sch: s_tir.Schedule, name: str, lanes: int) -> int:
     assert extents is not None, "what is streamed has static loops"
     if POLYNOMIAL_CALLS & called(node.body):
         return lanes
-    return dividing_lanes(lanes, extents[-1], str(node.writes[0].source.dtype), _LEAST_BITS) or lanes
+    return row_lanes(lanes, extents[-1], str(node.writes[0].source.dtype), _LEAST_BITS) or lanes
 
 
 def _ends_rows(sch: s_tir.Schedule, name: str) -> bool:

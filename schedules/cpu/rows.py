@@ -46,7 +46,7 @@ from ..loop_partition import partition
 from ..row_nest import RowNest, find_rows, inline_cheap
 from ..row_prefetch import fetch_ahead
 from ..rule import ScheduleRule
-from ..streaming import dividing_lanes, stream_output, streams
+from ..streaming import row_lanes, stream_output, streams
 from ..transforms import LEAST_PARALLEL_WORK
 from .row_space import rows_space, whole_rows
 
@@ -180,7 +180,7 @@ def _streamed_lanes(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> int:
     if not along or not streams(nest.output_dtype) or not writes_in_order(sch, sch.get_sblock(nest.output)):
         return 0
     least = _LEAST_BITS_OF_A_SOFTMAX if nest.in_place else _LEAST_BITS
-    width = dividing_lanes(lanes, nest.extents[-1], nest.output_dtype, least)
+    width = row_lanes(lanes, nest.extents[-1], nest.output_dtype, least)
     return width if nest.extents[-1] > width > 1 else 0
 
 

@@ -134,10 +134,8 @@ def test_a_weight_that_few_tiles_read_is_not_packed(mcpu, shape, unpacked):
     ],
 )
 def test_taller_tiles_read_a_weight_from_l3_where_units_take_halves_of_registers(shape, mr, pack):
-    workload, rule = (
-        ts.workload("matmul", **dict(zip("mnk", shape, strict=True))),
-        ts.schedule_rules()["matmul"],
-    )
+    workload = ts.workload("matmul", **dict(zip("mnk", shape, strict=True)))
+    rule = ts.schedule_rules()["matmul"]
     knobs = rule.space(workload.func, cpu("znver4")).default
     assert (knobs["mr"], knobs["pack"]) == (mr, pack)
     assert rule.space(workload.func, cpu("znver5")).default["mr"] == 8
