@@ -67,6 +67,11 @@ class Facts:
     cores: int
     has_masks: bool
 
+    @property
+    def takes_halves(self) -> bool:
+        """Whether units take registers in halves; those that take whole ones wait for loads sooner."""
+        return self.unit_bits < self.vector_bits
+
     def lanes(self, dtype: str) -> int:
         """Count the elements of a dtype that fill a vector register: ``vector_bits // dtype_bits``."""
         return max(1, self.vector_bits // int(tvm.DataType(dtype).bits))

@@ -5,6 +5,7 @@ The nest and its rewriting are in ``register_tile``. This file says when it appl
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 from ..contraction import find_contraction
@@ -12,7 +13,7 @@ from ..rule import ScheduleRule
 from ..space import KnobSpace
 from .operand_layout import PACK_NOTHING
 from .register_tile import register_tile
-from .tile_choice import ROW_STREAMS, TALL_ROWS, TileChoice, dividing_lanes, tile_choice
+from .tile_choice import ROW_STREAMS, TALL_ROWS, VECTOR_CANDIDATES, TileChoice, dividing_lanes, tile_choice
 from .tile_space import tile_space
 
 # A weight packed for so few rows is hardly used.
@@ -20,6 +21,15 @@ _FEW_ROWS = 3
 
 # More rows than L1 has ways are worth it where the others compute this much more.
 _WORTH_PADDING = 1.05
+
+# Units that take whole registers wait for loads sooner: what a tile of more vectors, and of at least so many
+# rows, must cost at most there. On 2 threads of an Emerald Rapids, shares of the peak with 8 rows by 2
+# vectors and with 6 by 4 or 8 by 3, which cost 0.96: 512^3, 768^3 and 1024^3 0.91 and 0.93, 2048 x 2048 x 512
+# 0.89 and 0.92, 128 x 768 x 768 0.83 and 0.92; but 128 x 1280 x 192 by 4 rows 0.84 and 0.71.
+_FEWER_LOADS, _LEAST_ROWS = 0.97, 5
+
+# A weight along the sum is turned for so many vectors: 384 rows by 1024 x 1024 of it 0.83 and 0.88.
+_WIDEST_TURNED = 4
 
 
 def matmul_space(func: Any, target: Any) -> KnobSpace | None:
@@ -67,9 +77,42 @@ def _wider_tile(choice: TileChoice, mr: int, vectors: int) -> tuple[int, int]:
     rows by 512 x 400 0.83; tiles of 3 rows take up to twice the time, as one panel for 197 rows does.
     """
     rows, width = choice.cheaper_tile(mr, vectors)
-    fewer = choice.computed_columns(width) < choice.computed_columns(vectors)
+    fewer = _busiest(choice, rows, width) < _busiest(choice, mr, vectors)
     shared = choice.nest.row_extent % rows == 0 or choice.computed_columns(width) > width
-    return (rows, width) if rows > _FEW_ROWS and width > vectors and fewer and shared else (mr, vectors)
+    if rows > _FEW_ROWS and width > vectors and fewer and shared:
+        return rows, width
+    return (mr, vectors) if choice.machine.takes_halves else _tile_of_fewer_loads(choice, mr, vectors)
+
+
+def _tile_of_fewer_loads(choice: TileChoice, mr: int, vectors: int) -> tuple[int, int]:
+    """Return a tile of more vectors that waits less for loads, or the given one where none does.
+
+    Threads share the same axis as before: its panels if they are even then, or whole tiles of rows. Rows that
+    are left cannot be cut off where the weight is packed beforehand: 512^3 by 6 rows reaches 0.83 of the peak
+    of an Emerald Rapids then, 0.93 by 8.
+    """
+    nest, by_columns = choice.nest, _shares_columns(choice, mr, vectors)
+    turned = nest.weight_axes[-1] != nest.column and not nest.constant_weight
+    tiles = [
+        (rows, width)
+        for width in range(vectors + 1, (_WIDEST_TURNED if turned else VECTOR_CANDIDATES[-1]) + 1)
+        for rows in range(_LEAST_ROWS, min(choice.fitting_rows(width), ROW_STREAMS, nest.row_extent) + 1)
+        if _busiest(choice, rows, width) <= _busiest(choice, mr, vectors)
+        and _shares_columns(choice, rows, width) == by_columns
+        and (nest.row_extent % rows == 0 or (by_columns and not nest.constant_weight))
+    ]
+    best = min([(mr, vectors), *tiles], key=lambda tile: choice.cost(*tile))
+    return best if choice.cost(*best) < _FEWER_LOADS * choice.cost(mr, vectors) else (mr, vectors)
+
+
+def _busiest(choice: TileChoice, mr: int, vectors: int) -> int:
+    """Return the columns, in vectors, that all threads would compute if each had as many as the busiest."""
+    threads = choice.threads if _shares_columns(choice, mr, vectors) else 1
+    return ceil(choice.panels(vectors * choice.lanes) / threads) * threads * vectors
+
+
+def _shares_columns(choice: TileChoice, mr: int, vectors: int) -> bool:
+    return bool(choice.blocks(mr, vectors * choice.lanes)["split_columns"])
 
 
 def _rows(choice: TileChoice) -> int:

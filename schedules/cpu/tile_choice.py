@@ -113,6 +113,13 @@ class TileChoice:
         return self.fitting_rows(2)
 
     @property
+    def threads(self) -> int:
+        """Threads that share rows or columns: one where a batch is shared evenly, or nothing is worth it."""
+        batches, cores = self.nest.batches, self.machine.cores
+        shared = batches % cores == 0 or batches >= 8 * cores
+        return cores if self.nest.is_worth_threads and not shared else 1
+
+    @property
     def weight(self) -> WeightReading:
         """How tiles read the weight."""
         return WeightReading(self.nest, self.machine, self.products, self.most_rows)
@@ -155,8 +162,8 @@ class TileChoice:
                 min(_LEAST_ROWS, extent), min(self.fitting_rows(width), ROW_STREAMS, extent) + 1
             )
         ]
-        best = min([(mr, vectors), *tiles], key=lambda tile: self._cost(*tile))
-        return best if self._cost(*best) < CLEARLY * self._cost(mr, vectors) else (mr, vectors)
+        best = min([(mr, vectors), *tiles], key=lambda tile: self.cost(*tile))
+        return best if self.cost(*best) < CLEARLY * self.cost(mr, vectors) else (mr, vectors)
 
     def whole_rows_tile(self) -> tuple[int, int] | None:
         """Return a tile of long stretches of the output where sums are short: rows and vectors; else None."""
@@ -171,7 +178,7 @@ class TileChoice:
         """Return the columns of whole panels so wide, in vectors."""
         return self.panels(vectors * self.lanes) * vectors
 
-    def _cost(self, mr: int, vectors: int) -> float:
+    def cost(self, mr: int, vectors: int) -> float:
         """Estimate what a line takes."""
         sums = self.nest.tiles_in_line(mr) * mr * self.computed_columns(vectors)
         return sums * tile_cost(mr, vectors)
@@ -193,9 +200,7 @@ class TileChoice:
         if not nest.is_worth_threads:
             pack = PACK_IN_BLOCK if settled is None else settled
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
-        # A batch that the threads share evenly needs no other sharing.
-        shared = nest.batches % machine.cores == 0 or nest.batches >= 8 * machine.cores
-        threads = 1 if shared else machine.cores
+        threads = self.threads
         by_columns = panels % threads == 0 or panels >= 8 * threads or tiles < threads
         if settled is not None and self._shares_rows(mr, threads):
             by_columns = False

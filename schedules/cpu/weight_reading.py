@@ -30,11 +30,19 @@ _UNPACKED_TILES = 8
 # translation of addresses keeps: 128 rows by 3072 x 768 0.91, 61 by 3000 x 300 0.84, 64 by 2048 x 1000 1.2.
 _STEPS_IN_PAGES = 1024
 # Rows whose bytes are a multiple of a large power of two share few sets of a cache: of a panel that lies in
-# rows of 4096 or 12288 bytes L2 of 1 MiB keeps 256. Where it keeps less than this part, panels are packed
-# for more rows than one tile has. On 2 threads of a Zen 5, 128 rows by 768 x n, packed over not packed: 0.58
-# for n = 2048, 0.67 for 1024, 3072 or 4096, 0.87 for 1536, 1.04 for 2304 or 2816; over 24 random matmuls
-# that this concerns 0.72 in geometric mean, with AVX2 (18) 0.59.
-_KEPT = 0.5
+# rows of 4096 or 12288 bytes L2 of 1 MiB keeps 256. Where it keeps not all, panels are packed for more rows
+# than one tile has. On 2 threads of a Zen 5, 128 rows by 768 x n, packed over not packed: 0.58 for n = 2048,
+# 0.67 for 1024, 3072 or 4096, 0.87 for 1536, 1.04 for 2304 or 2816; of an Emerald Rapids 0.54 for 3072.
+
+# Vectors that lie in two lines are loaded twice, and units that take whole registers wait for that: 300^3
+# reaches 0.66 of the peak of an Emerald Rapids, packed 0.82, 640 x 1000 x 200 0.62 and 0.81, 700 x 130 x 900
+# 0.60 and 0.78; few tiles of rows gain nothing, 17 rows by 1000 x 256 0.70 and 0.56. These units also wait
+# where translating addresses takes long, the longer the fewer lines are read in a row: the part of L2 that a
+# weight is then, for each. Two lines of each row read where they lie and packed, in L2 of 2 MiB: 147 KB 0.96
+# and 0.84, 295 KB 0.93 and 0.86, 590 KB 0.89 and 0.90, 1 MB 0.80 and 0.88, 1.2 MB 0.79 and 0.93; four lines:
+# 1 MB 0.93 and 0.93.
+_CROSSING_TILES, _KEPT_BY_L2 = 4, 3 / 16
+
 # Units that take registers in halves multiply no faster than L3 gives two lines of each row, wherever rows
 # lie, of a weight that is this part of L3. On 2 threads of a Zen 4, 8 to 150 rows by 30 matrices of 2 to
 # 12 MB reach 0.80 to 0.97 of the peak so, packed 0.6 to 0.92, by `few_rows` 0.55 to 0.88; 3x3 windows of 7x7
@@ -67,12 +75,14 @@ class WeightReading:
 
     def lines(self, nr: int) -> int:
         """Return the lines of a cache that a step of the sum reads of the weight, for nr columns."""
-        return ceil(nr * int(tvm.DataType(self.nest.dtype).bits) / 8 / _LINE_BYTES)
+        return ceil(nr * self._item / _LINE_BYTES)
 
     def is_soon_read(self, tiles: int, nr: int) -> bool:
         """Tell whether tiles of rows, so many, are to read the weight where it lies: packing takes longer."""
         if not self.reads_unpacked(nr):
             return False
+        if self._crosses_lines:
+            return tiles <= _CROSSING_TILES
         if self._stays_in_l2(nr):
             return True
         if self._streams_from_l3(nr):
@@ -93,21 +103,30 @@ class WeightReading:
         Packing it gains nothing then. 46 convolutions and matmuls on 2 threads of a Zen 4 take 0.95 of the
         time without, and with rows shared instead of columns; with AVX2, of one line, 1.0 to 1.5.
         """
-        near = self.nest.weight_bytes <= self.machine.l2_bytes
+        part = 1 if self.machine.takes_halves else min(1, self.lines(nr) * _KEPT_BY_L2)
+        near = self.nest.weight_bytes <= part * self.machine.l2_bytes
         wide = self.lines(nr) > 1 or nr >= self.nest.columns
-        return near and wide and not self._evicts_itself(nr)
+        return near and wide
 
     def _streams_from_l3(self, nr: int) -> bool:
         """Tell whether L3 holds the weight, and gives it as fast as it is multiplied."""
         near = self.nest.weight_bytes <= _KEPT_BY_L3 * self.machine.l3_bytes
-        return near and self.lines(nr) > 1 and self.machine.unit_bits < self.machine.vector_bits
+        return near and self.lines(nr) > 1 and self.machine.takes_halves
+
+    @property
+    def _item(self) -> int:
+        return int(tvm.DataType(self.nest.dtype).bits) // 8
+
+    @property
+    def _crosses_lines(self) -> bool:
+        """Tell whether rows begin within lines of a cache, and units wait for the second one."""
+        return self.nest.columns * self._item % _LINE_BYTES != 0 and not self.machine.takes_halves
 
     def _evicts_itself(self, nr: int) -> bool:
-        """Tell whether L2 keeps less than half of a panel's rows where they lie: see `_KEPT`."""
-        item = int(tvm.DataType(self.nest.dtype).bits) // 8
-        row = self.nest.columns * item
-        apart = max(row & -row, nr * item)
-        return self.nest.depth * apart * _KEPT >= self.machine.l2_bytes
+        """Tell whether a panel's rows need more of L2's sets, where they lie, than there are."""
+        row = self.nest.columns * self._item
+        apart = max(row & -row, nr * self._item)
+        return self.nest.depth * apart >= self.machine.l2_bytes
 
     def reads_unpacked(self, nr: int) -> bool:
         """Tell whether vectors of the weight can be read where it lies; the last may be masked."""
