@@ -15,6 +15,7 @@ from tvm_ffi import structural_walk
 
 from .loop_bounds import BOUNDING_MARK, shorten_loops
 from .padded_taps import FILLED_MARK, TAPS_MARK, note_columns, shorten_taps
+from .panel_prefetch import PANELS_MARK, set_rows_apart, share_fetches
 from .restatement import with_functions
 from .row_prefetch import AHEAD_MARK, fetch_rows
 from .streaming import STREAM_MARK, stream_vectors
@@ -37,9 +38,11 @@ _LOWER = tvm.ir.transform.Sequential(
         shorten_loops,
         shorten_taps,
         fetch_rows,
+        share_fetches,
         s_tir.transform.LoopPartition(),
         # Conditions that are now plainly true would keep vectors from being made.
         s_tir.transform.StmtSimplify(),
+        set_rows_apart,
         stream_vectors,
     ]
 )
@@ -68,4 +71,5 @@ def _is_marked(func: Any) -> bool:
     found: set[str] = set()
     if isinstance(func, tirx.PrimFunc):
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
-    return bool(found & {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK, STREAM_MARK})
+    marks = {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK, PANELS_MARK, STREAM_MARK}
+    return bool(found & marks)

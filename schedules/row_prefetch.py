@@ -50,7 +50,7 @@ def _with_fetches(outer: Any, inputs: list[Any]) -> Any:
         if FETCHING_MARK not in loop.annotations:
             return loop
         fetches = [
-            tirx.Evaluate(_fetch(replaced(line, later)))
+            fetch(replaced(line, later))
             for line in _lines(loop, inputs)
             if {outer.loop_var, loop.loop_var} <= index_variables(line.indices)
         ]
@@ -64,24 +64,32 @@ def _with_fetches(outer: Any, inputs: list[Any]) -> Any:
 def _lines(loop: Any, inputs: list[Any]) -> Iterator[Any]:
     """Yield what an iteration of a loop reads of inputs, the first element of each line of the cache."""
     loads: list[Any] = []
-    inner: list[Any] = []
-    structural_walk(loop.body, [(TensorLoad, loads.append), (tirx.For, inner.append)])
+    structural_walk(loop.body, [(TensorLoad, loads.append)])
     seen: list[Any] = []
     for load in loads:
         known = any(tvm_ffi.structural_equal(load, other) for other in seen)
         if known or not any(load.source.same_as(each) for each in inputs):
             continue
         seen.append(load)
-        line = max(1, _LINE_BYTES * 8 // int(tvm.DataType(str(load.source.dtype)).bits))
-        along = [each for each in inner if each.loop_var in index_variables(load.indices)]
-        strides = [line if each.kind == ForKind.VECTORIZED else 1 for each in along]
-        for place in product(*(range(0, int(i.extent), s) for i, s in zip(along, strides, strict=True))):
-            at = {each.loop_var: tirx.IntImm("int64", p) for each, p in zip(along, place, strict=True)}
-            yield replaced(load, at)
+        yield from lines_of(load, loop)
 
 
-def _fetch(element: Any) -> Any:
-    return tirx.call_intrin("void", "tirx.prefetch", tirx.address_of(element), _READ, _ALL_LEVELS, _DATA)
+def lines_of(load: Any, loop: Any) -> Iterator[Any]:
+    """Yield the first element of each line of the cache that an iteration of a loop reads by a load."""
+    inner: list[Any] = []
+    structural_walk(loop.body, [(tirx.For, inner.append)])
+    line = max(1, _LINE_BYTES * 8 // int(tvm.DataType(str(load.source.dtype)).bits))
+    along = [each for each in inner if each.loop_var in index_variables(load.indices)]
+    strides = [line if each.kind == ForKind.VECTORIZED else 1 for each in along]
+    for place in product(*(range(0, int(i.extent), s) for i, s in zip(along, strides, strict=True))):
+        at = {each.loop_var: tirx.IntImm("int64", p) for each, p in zip(along, place, strict=True)}
+        yield replaced(load, at)
+
+
+def fetch(element: Any) -> Any:
+    """Return the statement that asks for an element's line, for all levels of caches."""
+    place = tirx.address_of(element)
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", place, _READ, _ALL_LEVELS, _DATA))
 
 
 def _fetch_rows(func: Any, _mod: Any, _context: Any) -> Any:

@@ -36,6 +36,7 @@ from ..contraction import Contraction, find_contraction
 from ..dot_product import gather_products, instruction_of, use_dot_products
 from ..loop_partition import partition
 from ..padded_taps import leave_out_filling, leave_out_padding
+from ..panel_prefetch import fetch_panels
 from ..transforms import copy_in_vectors, finish_tile, inline_blocks, last_order
 from .operand_layout import (
     PACK_FIRST,
@@ -65,6 +66,7 @@ def register_tile(
     stage: int = 0,
     skip: int = 0,
     beside: int = 1,
+    fetch: int = 0,
     products: int = 1,
 ) -> None:
     """Rewrite a contraction in place.
@@ -95,6 +97,8 @@ def register_tile(
         1: taps of a window that meet only padding, for all outputs of a tile, are left out.
     beside : int
         Panels that are packed side by side, where `is_packed_along` holds.
+    fetch : int
+        1: tiles that meet a panel also ask for the next one, see `panel_prefetch`.
     products : int
         Products that one instruction sums in each lane: 1, or those of a `DotInstruction`.
     """
@@ -121,10 +125,10 @@ def register_tile(
     if products > 1:
         instruction = instruction_of(lanes, products, nest.data_dtype, nest.weight_dtype)
         block = gather_products(sch, block, nest.column, nest.reductions[-1], nr // lanes, instruction)
-    row_block, column_block, row_tile, sums = _tile_loops(
+    row_block, column_block, panel, row_tiles, sums = _tile_loops(
         sch, nest, block, mr, block_rows, [block_columns, *([nr // lanes, lanes] if products == 1 else [])]
     )
-    finish_tile(sch, tail, row_tile, _stored_lanes(nest, lanes, nr))
+    finish_tile(sch, tail, row_tiles[-1], _stored_lanes(nest, lanes, nr))
     if split_columns or pack == PACK_IN_BLOCK:
         sch.reorder(column_block, row_block)
     whole = nest.columns % (nr * (block_columns if pack == PACK_IN_BLOCK else 1)) == 0
@@ -145,9 +149,11 @@ def register_tile(
     if nest.rest:
         copy_in_vectors(sch, sch.get_sblock(nest.rest[-1]), lanes, nest.is_worth_threads)
     if cut:
-        partition(sch, row_tile)
+        partition(sch, row_tiles[-1])
         if block_rows < nest.tiles_in_line(mr):
             partition(sch, row_block)
+    if fetch:
+        fetch_panels(sch, panel, row_tiles, sums[-1])
     data = sch.get(block).reads[nest.data].source.name
     start = sch.decompose_reduction(block, sums[0])
     if skip:
@@ -175,8 +181,8 @@ def _tile_loops(
     mr: int,
     block_rows: int,
     columns: list[int],
-) -> tuple[Any, Any, Any, list[Any]]:
-    """Split and order the loops; return those over row blocks, column blocks, row tiles and the sums.
+) -> tuple[Any, Any, Any, list[Any], list[Any]]:
+    """Split and order the loops; return those over row and column blocks, panels, row tiles and the sums.
 
     ``columns`` are the panels of a block; also the vectors of a panel and their lanes, where these are loops.
     """
@@ -200,7 +206,7 @@ def _tile_loops(
         vector, lane = vectors
         sch.unroll(vector)
         sch.vectorize(lane)
-    return row_block, column_block, row_tiles[-1], sums
+    return row_block, column_block, column_tile, row_tiles, sums
 
 
 def _stored_lanes(nest: Contraction, lanes: int, nr: int) -> int:

@@ -25,6 +25,7 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
     nest, lanes, default = choice.nest, default["lanes"], {**default, "pad": 0, "stage": 0}
     default["stage"] = int(choice.is_worth_staging(default["nr"]) and _stages(choice, default))
     default["beside"] = choice.weight.beside(default)
+    default["fetch"] = int(choice.weight.is_worth_fetching(default))
     skips = bool(nest.padded or nest.filled) and choice.products == 1
     if skips:
         default["skip"] = 1
@@ -52,6 +53,7 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
         ),
         Knob("stage", (0, 1), "1: data that lie along the rows are copied with the sum last"),
         Knob("beside", BESIDE_CANDIDATES, "panels that are packed side by side"),
+        Knob("fetch", (0, 1), "1: tiles that meet a panel also ask for the next one"),
     )
     if skips:
         knobs = (*knobs, Knob("skip", (0, 1), "1: taps that meet only zeros are left out"))
@@ -63,7 +65,7 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
     nest, registers = choice.nest, choice.machine.vector_registers
     return (
         Constraint("lanes, mr, nr, block_rows, block_columns and beside are at least 1", _positive),
-        Constraint("split_columns, pad, stage and skip are 0 or 1, pack is 0, 1 or 2", _choices),
+        Constraint("split_columns, pad, stage, skip and fetch are 0 or 1, pack is 0, 1 or 2", _choices),
         Constraint("lanes must divide nr", lambda k: k["nr"] % k["lanes"] == 0),
         Constraint(
             f"(mr + 1) * nr / lanes accumulators and weights and a broadcast fit {registers} registers",
@@ -104,6 +106,10 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
             "beside divides the panels packed at once, of a weight that varies and lies along the columns",
             lambda k: k["beside"] == 1 or choice.weight.can_pack(k, k["beside"]),
         ),
+        Constraint(
+            "fetch=1 where a block has several panels, not packed for it, and tiles can share the fetches",
+            lambda k: k["fetch"] == 0 or choice.weight.can_fetch(k),
+        ),
     )
 
 
@@ -121,7 +127,7 @@ def _positive(knobs: Knobs) -> bool:
 
 
 def _choices(knobs: Knobs) -> bool:
-    choices = (knobs.get(name, 0) for name in ("split_columns", "pad", "stage", "skip"))
+    choices = (knobs.get(name, 0) for name in ("split_columns", "pad", "stage", "skip", "fetch"))
     packs = (PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST)
     return all(choice in (0, 1) for choice in choices) and knobs["pack"] in packs
 
