@@ -148,7 +148,8 @@ def test_a_switch_has_two_positions():
         ({"beside": 0}, "block_columns and beside are at least 1"),
         ({"nr": 16, "block_columns": 4, "beside": 3}, "beside divides the panels packed at once"),
         ({"nr": 12, "lanes": 4, "pack": 0, "beside": 5}, "beside divides the panels packed at once"),
-        ({"pad": 2}, "split_columns, pad, stage and skip are 0 or 1"),
+        ({"pad": 2}, "split_columns, pad, stage, skip and fetch are 0 or 1"),
+        ({"fetch": 2}, "skip and fetch are 0 or 1"),
         ({"pack": 3}, "pack is 0, 1 or 2"),
     ],
 )
