@@ -27,6 +27,10 @@ settings.load_profile("few")
 for _frozen in ("runpy", "importlib._bootstrap", "importlib._bootstrap_external"):
     inspect.modulesbyfile[f"<frozen {_frozen}>"] = _frozen
 
+# A shell starts what runs beside it, `make test &`, deaf to Ctrl-C: the tests of it, and the processes that they
+# start, would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # TVM's checker does not see that v - v // s * s lies below s.
 _SEEN_BY_EYE = "on buffer phases dimension 3"
