@@ -17,11 +17,11 @@ from tvm_ffi import structural_map
 from .restatement import without_mark
 
 BOUNDING_MARK = "tunesmith.bounds"
-"""Annotation of an outer loop: elements that each iteration sees more than that before, how many more the
-first sees, and the multiple to which their number is rounded up."""
+"""Annotation of an outer loop: elements that each iteration sees more than that before, and how many more the
+first sees."""
 
 BOUNDED_MARK = "tunesmith.bounded"
-"""Annotation of a loop in it: the elements of an iteration."""
+"""Annotation of a loop in it: the elements of an iteration, and the multiple that it ends at."""
 
 
 def bound_loops(
@@ -38,35 +38,32 @@ def bound_loops(
     rows, ahead : int
         Elements that an iteration sees more than that before, and how many more the first one.
     loops : sequence of LoopRV
-        Loops inside, each over all elements. They end at the same one, a multiple of what each takes in an
-        iteration.
+        Loops inside, each over all elements, and before those that read what it computes. It ends at a
+        multiple of what it and the later ones take in an iteration.
     count : int
         How many elements there are.
     """
-    taken = [count // int(sch.get(loop).extent) for loop in loops]
-    sch.annotate(outer, BOUNDING_MARK, [rows, ahead, lcm(*taken)])
-    for loop, elements in zip(loops, taken, strict=True):
-        sch.annotate(loop, BOUNDED_MARK, elements)
+    sch.annotate(outer, BOUNDING_MARK, [rows, ahead])
+    unit = 1
+    for loop in reversed(loops):
+        elements = count // int(sch.get(loop).extent)
+        unit = lcm(unit, elements)
+        sch.annotate(loop, BOUNDED_MARK, [elements, unit])
 
 
 def _bounding(outer: Any) -> Any:
     """Return a loop with the marked ones in it cut short, or as it is where it has no mark."""
     if BOUNDING_MARK not in outer.annotations:
         return outer
-    rows, ahead, unit = (int(number) for number in outer.annotations[BOUNDING_MARK])
-    seen = tirx.floordiv((outer.loop_var + 1) * rows + (ahead + unit - 1), unit) * unit
+    rows, ahead = (int(number) for number in outer.annotations[BOUNDING_MARK])
 
     def shortened(loop: Any) -> Any:
         if BOUNDED_MARK not in loop.annotations:
             return loop
-        elements = int(loop.annotations[BOUNDED_MARK])
-        return tirx.For(
-            loop.loop_var,
-            loop.min,
-            tirx.min(loop.extent, tirx.floordiv(seen, elements)),
-            loop.kind,
-            loop.body,
-        )
+        elements, unit = (int(number) for number in loop.annotations[BOUNDED_MARK])
+        units = tirx.floordiv((outer.loop_var + 1) * rows + (ahead + unit - 1), unit)
+        end = tirx.min(loop.extent, units * (unit // elements))
+        return tirx.For(loop.loop_var, loop.min, end, loop.kind, loop.body)
 
     return without_mark(outer, BOUNDING_MARK, body=structural_map(outer.body, [(tirx.For, shortened)]))
 

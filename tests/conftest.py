@@ -27,8 +27,8 @@ settings.load_profile("few")
 for _frozen in ("runpy", "importlib._bootstrap", "importlib._bootstrap_external"):
     inspect.modulesbyfile[f"<frozen {_frozen}>"] = _frozen
 
-# A shell starts what runs beside it, `make test &`, deaf to Ctrl-C: the tests of it, and the processes that they
-# start, would inherit that.
+# A shell starts what runs beside it, `make test &`, deaf to Ctrl-C: the tests of it, and the processes that
+# they start, would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -100,9 +100,10 @@ def schedule_attention(
     keys = _panels(sch, nest.product, panel_order(3, [0], 1, [2], nr)) if nr else ""
     columns = _panels(sch, nest.mixed, panel_order(3, [0], 2, [1], nc)) if values else ""
     dots = {} if nr else reduce_in_lanes(sch, nest.product, lanes, 1)
-    together = next(vectors for vectors in (CHAINS, 2, 1) if nest.n % (vectors * lanes) == 0)
+    # With a causal mask, steps over the keys no longer than a panel end where its scores do.
+    most = nr // lanes if nr and nest.ahead is not None else CHAINS
+    together = next(v for v in (CHAINS, 2, 1) if v <= most and nest.n % (v * lanes) == 0)
     ahead = nest.ahead if nr and nest.n > together * lanes else None
-    # What goes over the keys in the same steps can end at the same key.
     width = None if ahead is None else together * lanes
     sums = [reduce_in_lanes(sch, name, lanes, CHAINS, width) for name in (nest.row_max, nest.row_sum)]
     _keep_columns(sch, nest)
@@ -127,11 +128,11 @@ def schedule_attention(
         panel = _arrange(sch, dots)
         vectorize_last(sch, sch.get_sblock(nest.score), lanes)
     _, key = _tile(sch, nest.mixed, None, lanes, mr, nc, cut)
-    steps = [_arrange(sch, parts) for parts in sums]
+    steps = [_arrange(sch, parts, 0 if ahead is None else lanes) for parts in sums]
     vectorize_last(sch, sch.get_sblock(nest.weight), together * lanes)
     if ahead is not None:
         *_, vectors, _ = sch.get_loops(sch.get_sblock(nest.weight))
-        bound_loops(sch, block_loop, block, ahead, [panel, key, vectors, *steps], nest.n)
+        bound_loops(sch, block_loop, block, ahead, [panel, vectors, *steps, key], nest.n)
     vectorize_last(sch, sch.get_sblock(nest.output), lanes if across <= lanes else gcd(across, lanes))
 
 
@@ -144,9 +145,9 @@ def _write_panels(sch: s_tir.Schedule, nest: Attention, panels: str, lanes: int,
         vectorize_last(sch, sch.get_sblock(panels), lanes)
 
 
-def _arrange(sch: s_tir.Schedule, parts: Mapping[str, int]) -> Any:
+def _arrange(sch: s_tir.Schedule, parts: Mapping[str, int], lanes: int = 0) -> Any:
     """Order the loops of a row's partial results; return the loop over vectors of the row itself."""
-    return [arrange_parts(sch, name, dimensions, depth=2) for name, dimensions in parts.items()][-1]
+    return [arrange_parts(sch, name, dimensions, 2, lanes) for name, dimensions in parts.items()][-1]
 
 
 def _inline_rounding(sch: s_tir.Schedule, nest: Attention) -> None:

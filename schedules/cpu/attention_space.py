@@ -26,8 +26,8 @@ _VECTORS, _VECTORS_OF_ONE = (1, 2, 3, 4, 5, 7), (1, 2, 3, 4, 6, 8)
 # Scores and weights of a block of queries keep to this part of L1 where at least a tile of queries does. On 2
 # threads of a Zen 5, 12 heads, 256 keys of 64: 196 GFLOP/s with 8 queries, 188 with 32, 185 with 128.
 _SHARE_OF_L1 = 2
-# All queries of a block compute what its last one sees: with so many blocks it is a sixteenth too much.
-_CAUSAL_BLOCKS = 8
+# All queries of a block compute what its last one sees: with so many blocks it is a 32nd too much.
+_CAUSAL_BLOCKS = 16
 # Values of which each column's tile reads a part of a line are worth a copy where they fill this part of L2
 # and so many tiles of queries read it.
 _SHARE_OF_L2, _MANY_TILES = 4, 64
