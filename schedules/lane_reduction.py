@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import ceil, prod
 from typing import Any
 
-from tvm import s_tir
+from tvm import s_tir, tirx
+from tvm.ir import Range
+from tvm.sym import Analyzer
 
 from .analysis import has_condition, loops_by_kind, loops_inside
 from .loop_partition import partition
@@ -123,17 +126,37 @@ def best_width(length: int, lanes: int, vectors: int, axes: Sequence[int] = ()) 
     of any number of elements will do: LLVM fills the last register in part. But three registers are none of
     its types: softmax of rows of 192, by 48 with AVX-512, took 2.5 times as long. The cost in cycles is that
     of the additions, a register or the latency each, and of the steps in which the parts are reduced. Where a
-    row is several ``axes``, 8 channels of 56 by 56, 32 elements would begin anywhere in a line and end in the
-    next: TVM reads those one by one.
+    row is several ``axes``, of 8 channels of 56 by 56 say, TVM must see that a part lies in one piece.
     """
-    inner = [prod(axes[at:]) for at in range(1, len(axes))]
     widths = [
         w
         for w in range(1, vectors * lanes + 1)
-        if length % w == 0 and w < length and all(w % line == 0 or line % w == 0 for line in inner)
-        if w % lanes or (w // lanes).bit_count() == 1
+        if length % w == 0 and w < length and (w % lanes or (w // lanes).bit_count() == 1)
     ] or [1]
-    return min(widths, key=lambda width: _cycles(length, width, lanes))
+    widths.sort(key=lambda width: _cycles(length, width, lanes))
+    return next(w for w in widths if len(axes) < 2 or lies_in_one_piece(w, tuple(axes)))
+
+
+@lru_cache(maxsize=256)
+def lies_in_one_piece(width: int, axes: tuple[int, ...]) -> bool:
+    """Tell whether TVM sees that so many elements of a row of several axes are consecutive.
+
+    32 elements of 8 channels of 56 by 56 begin anywhere in a line and end in the next, and their indices do
+    not simplify to one: TVM then reads them one by one.
+    """
+    analyzer, length = Analyzer(), prod(axes)
+    step, lane = (tirx.Var(name, "int64") for name in ("step", "lane"))
+    for variable, extent in ((step, length // width), (lane, width)):
+        analyzer.bind(variable, Range(_number(0), _number(extent)))
+    element, place = step * _number(width) + lane, _number(0)
+    for at, extent in enumerate(axes):
+        along = tirx.floordiv(element, _number(prod(axes[at + 1 :])))
+        place = place * extent + analyzer.simplify(tirx.floormod(along, _number(extent)) if at else along)
+    return bool(analyzer.can_prove_equal(place, element))
+
+
+def _number(value: int) -> Any:
+    return tirx.IntImm("int64", value)
 
 
 def is_faster_lengthened(length: int, lanes: int, vectors: int) -> bool:

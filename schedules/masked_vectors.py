@@ -30,6 +30,7 @@ from ..machine.vector_math import POLYNOMIAL_CALLS
 from .analysis import CHOICE
 from .loop_partition import as_plain_loops
 from .restatement import with_functions
+from .whole_buffers import make_buffers_whole
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _LOGIC = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE, tirx.And, tirx.Or)
@@ -47,7 +48,8 @@ def mask_vectors(mod: Any, target: Any) -> Any:
     functions = {name: func for name, func in mod.functions.items() if _may_need_masks(func)}
     plain = as_plain_loops(functions)
     masked = {
-        name: func.with_body(structural_map(func.body, (tirx.For, _masked))) for name, func in plain.items()
+        name: func.with_body(make_buffers_whole(structural_map(func.body, (tirx.For, _masked))))
+        for name, func in plain.items()
     }
     return with_functions(mod, {n: f for n, f in masked.items() if not f.body.same_as(plain[n].body)})
 

@@ -176,10 +176,13 @@ def _is_group(index: Any, kept: set[Any], reduced: dict[Any, int]) -> bool:
     used = index_variables([index])
     if not used & kept or not used & reduced.keys():
         return True
-    if not isinstance(index, Add) or not isinstance(index.a, Mul):
+    if not isinstance(index, Add) or not isinstance(index.b, Var):
         return False
-    extent = reduced.get(index.b) if isinstance(index.b, Var) else None
-    return extent is not None and isinstance(index.a.b, IntImm) and int(index.a.b) == extent
+    # Where there is one of each, as in a group of one channel, TVM leaves the multiplication out.
+    if isinstance(index.a, Var):
+        return reduced.get(index.b) == 1
+    factor = index.a.b if isinstance(index.a, Mul) else None
+    return isinstance(factor, IntImm) and reduced.get(index.b) == int(factor)
 
 
 def _with_steps_inlined(sch: s_tir.Schedule, names: list[str], output: str) -> s_tir.Schedule:

@@ -8,6 +8,7 @@ from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
+from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import has_algorithm
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.code_generation import generate_code
@@ -255,20 +256,36 @@ def test_short_rows_that_are_only_reduced_are_taken_together(columns, block):
 
 @pytest.mark.parametrize(
     ("axes", "width"),
-    [((8, 56, 56), 28), ((16, 7, 7), 7), ((8, 64, 64), 32), ((28, 28), 28), ((3, 35, 35), 35)],
+    [
+        ((8, 56, 56), 28),
+        ((16, 7, 7), 16),
+        ((8, 64, 64), 32),
+        ((28, 28), 28),
+        ((150, 197), 30),
+        ((3, 35, 35), 35),
+    ],
 )
 def test_parts_of_several_axes_lie_side_by_side(axes, width):
-    """A part is some of a line or some whole lines: what begins anywhere is read one by one."""
+    """Of 8 channels of 56 by 56, what begins anywhere would be read one by one."""
     assert best_width(prod(axes), 8, 5, axes) == width
 
 
-def test_lines_that_no_vector_divides_are_read_in_vectors(target):
+@pytest.mark.parametrize("shape", [(8, 8, 56, 56), (4, 16, 7, 7), (4, 8, 26, 26), (1, 3, 50, 197)])
+def test_lines_that_no_vector_divides_are_read_in_vectors(shape, target, assert_right):
     """No load of 8 channels of 56 by 56 asks for the line of each of its elements."""
-    workload = ts.workload("sum", a=8, b=8, c=56, d=56, axes="bcd")
+    workload = ts.workload("sum", **dict(zip("abcd", shape, strict=True)), axes="bcd")
+    assert_right(workload, ROWS.scheduled(workload.func, target))
     code = generate_code(ROWS.scheduled(workload.func, target).mod, target)
     source = code.mod.inspect_source("ll")
     # Element by element there are as many as a vector has, at each of the places where vectors are read.
     assert source.count("load float") < facts(target).lanes("float32")
+
+
+@pytest.mark.parametrize("channels", [6, 12])
+def test_groups_of_one_channel_are_rows(channels, target, assert_right):
+    workload = ts.workload("group_norm", n=2, c=channels, h=7, w=9, groups=6)
+    assert rules_for(workload.func, target)[0].name == "rows"
+    assert_right(workload, ROWS.scheduled(workload.func, target))
 
 
 def test_a_mean_of_as_many_rows_as_a_vector_is_no_row(assert_right):
