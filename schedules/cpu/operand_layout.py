@@ -113,12 +113,21 @@ def _channel_axis(sch: s_tir.Schedule, nest: Contraction, block: Any) -> tuple[i
     return len(read.indices), next(i for i, index in enumerate(read.indices) if index.same_as(channel))
 
 
-def pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int, products: int) -> Any:
-    """Lay the weight out in panels of nr columns: see `panel_order`."""
+def pack_weight(
+    sch: s_tir.Schedule, nest: Contraction, lanes: int, nr: int, pack: int, products: int
+) -> tuple[Any, Any]:
+    """Lay the weight out in panels of nr columns (see `panel_order`); return the block that does.
+
+    A weight that is turned in registers in the call, and has fewer columns than panels, is made longer by
+    another copy before: no square of it is then cut short. That copy is the second block, else None.
+    """
     block = sch.get_sblock(nest.block)
+    longer = None
     if nest.columns % nr or nest.channels % products:
         panels = producer_of(sch, block, nest.weight)
         inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
+        if products == 1 and _is_turned(nest, lanes):
+            longer, panels = panels, sch.cache_read(block, nest.weight, "global")
     elif nest.weight_block:
         panels = sch.get_sblock(nest.weight_block)
     else:
@@ -129,7 +138,14 @@ def pack_weight(sch: s_tir.Schedule, nest: Contraction, nr: int, pack: int, prod
     relayout_read(sch, block, nest.weight, panels, order)
     if nest.constant_weight and pack == PACK_FIRST:
         sch.annotate(panels, PACKING_MARK, True)
-    return panels
+    return panels, longer
+
+
+def _is_turned(nest: Contraction, lanes: int, products: int = 1) -> bool:
+    """Tell whether a weight is contiguous along the sum, and is turned in whole squares in the call."""
+    along = nest.weight_axes[-1] == nest.reductions[-1] and nest.channels % (lanes * products) == 0
+    alike = products > 1 or nest.weight_dtype == nest.dtype
+    return along and alike and lanes > 1 and not nest.constant_weight
 
 
 def is_packed_along(nest: Contraction, products: int) -> bool:
@@ -161,15 +177,15 @@ def copy_panels(
 
     ``whole``: no panel and no block of them is cut short.
     """
-    by_column, by_sum = (nest.weight_axes[-1] == axis for axis in (nest.column, nest.reductions[-1]))
-    squares = whole and lanes > 1 and nest.channels % (lanes * products) == 0 and not nest.constant_weight
-    if products > 1 and ((by_column and whole and nest.channels % products == 0) or (by_sum and squares)):
+    by_column = nest.weight_axes[-1] == nest.column
+    squares = whole and _is_turned(nest, lanes, products)
+    if products > 1 and ((by_column and whole and nest.channels % products == 0) or squares):
         instruction = instruction_of(lanes, products, nest.data_dtype, nest.weight_dtype)
         outer = (interleave if by_column else turn)(sch, panels, instruction)
         if parallel:
             sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
         return
-    if squares and by_sum and nest.weight_dtype == nest.dtype:
+    if squares:
         if parallel:
             outer = sch.get_loops(panels)[:-2]
             sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])

@@ -27,6 +27,7 @@ Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 from tvm import s_tir
@@ -109,9 +110,9 @@ def register_tile(
     cut = pad == 0 and products == 1 and can_cut(nest, mr, block_rows, split_columns, pack)
     padded = pad_operands(sch, nest, lanes, 1 if cut else mr, nr, products)
     block = sch.get_sblock(nest.block)
-    panels = None
+    panels = longer = None
     if pack != PACK_NOTHING:
-        panels = pack_weight(sch, nest, nr, pack, products)
+        panels, longer = pack_weight(sch, nest, lanes, nr, pack, products)
     elif nest.columns % nr:
         sch.compute_inline(producer_of(sch, block, nest.weight))
     if tail is None:
@@ -131,12 +132,16 @@ def register_tile(
     finish_tile(sch, tail, row_tiles[-1], _stored_lanes(nest, lanes, nr))
     if split_columns or pack == PACK_IN_BLOCK:
         sch.reorder(column_block, row_block)
-    whole = nest.columns % (nr * (block_columns if pack == PACK_IN_BLOCK else 1)) == 0
+    columns = nest.columns if longer is None else ceil(nest.columns / nr) * nr
+    whole = columns % (nr * (block_columns if pack == PACK_IN_BLOCK else 1)) == 0
     shared = [*batch, column_block] if split_columns else [*batch, row_block, column_block]
     if pack == PACK_IN_BLOCK:
         sch.compute_at(panels, column_block)
         if beside > 1:
             pack_side_by_side(sch, panels, loops_inside(sch, panels, column_block)[0], beside)
+        if longer is not None:
+            sch.compute_at(longer, column_block)
+            copy_in_vectors(sch, longer, lanes, parallel=False)
         copy_panels(sch, nest, panels, lanes, whole, products, parallel=False)
     elif split_columns:
         shared.append(row_block)
@@ -145,6 +150,8 @@ def register_tile(
     if panels is not None and pack == PACK_FIRST:
         if beside > 1:
             pack_side_by_side(sch, panels, sch.get_loops(panels)[len(nest.batch)], beside)
+        if longer is not None:
+            copy_in_vectors(sch, longer, lanes, nest.is_worth_threads)
         copy_panels(sch, nest, panels, lanes, whole, products, nest.is_worth_threads)
     if nest.rest:
         copy_in_vectors(sch, sch.get_sblock(nest.rest[-1]), lanes, nest.is_worth_threads)

@@ -385,3 +385,20 @@ def test_a_weight_whose_columns_fill_no_vectors_is_read_masked(shape, target, as
     assert_right(ts.workload("matmul", **shape), schedule)
     code = generate_code(schedule.mod, cpu("x86-64-v4")).mod.inspect_source("asm")
     assert re.search(r"vmovups\s.*%zmm\d+ {%k\d} {z}", code)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "squares"),
+    [
+        ({"pack": 1, "split_columns": 1, "block_columns": 4}, True),
+        ({"pack": 2, "split_columns": 0, "block_columns": 2}, True),
+        # The last block of panels is cut short.
+        ({"pack": 1, "split_columns": 1, "block_columns": 3}, False),
+    ],
+)
+def test_a_turned_weight_is_made_longer_so_that_no_square_is_cut(knobs, squares, target, assert_right):
+    """100 columns are 4 panels of 32 columns: the fourth is filled up before squares of it are turned."""
+    workload = ts.workload("linear", m=40, n=100, k=64)
+    schedule = MATMUL.scheduled(workload.func, target, {"mr": 2, "nr": 32, **knobs})
+    assert ("Shuffle" in schedule.mod.script()) == squares
+    assert_right(workload, schedule)
