@@ -6,9 +6,10 @@ r"""The sums of a transposed convolution, channels last, of lines, images or vol
 where p, u, i, the stride s and the cropping r have a number for each axis of the image, g(o) is the first
 input channel of o's group and o' the place of o in it.
 
-Of a place p + r = s a + b with b < s only the taps i = b + s t exist, and they meet the pixel a - t: the sum
-runs over t alone, ceil(k / s) taps an axis, and no zero between pixels is multiplied. Where s does not divide
-the kernel it is filled up with zeros.
+Of a place p + r = s a + b with b < s only the taps i = b + s (T - 1 - t) exist, where T = ceil(k / s), and
+they meet the pixel a - (T - 1) + t: the sum runs over T taps an axis, and no zero between pixels is
+multiplied. Where s does not divide the kernel it is filled up with zeros. Pixels grow with t: of a difference
+LLVM works out each place anew.
 """
 
 from __future__ import annotations
@@ -115,16 +116,19 @@ class TransposedConvolution:
         def tap(*indices: Any) -> Any:
             *taps, c, m = indices
             begins = self._begins((m % phases if self.groups > 1 else m) // co)
-            places = [b + s * t for b, s, t in zip(begins, self.strides, taps, strict=True)]
+            places = [
+                b + s * (last - t) for b, s, last, t in zip(begins, self.strides, lasts, taps, strict=True)
+            ]
             return w(*places, first_channel(m) + c, m % co)
 
-        taps = [axis.dom.extent for axis in axes]
-        by_phase = te.compute((*taps, ci, self.groups * phases), tap, name="weight_by_phase")
+        lasts = [int(axis.dom.extent) - 1 for axis in axes]
+        extents = [last + 1 for last in lasts]
+        by_phase = te.compute((*extents, ci, self.groups * phases), tap, name="weight_by_phase")
 
         def at(n: Any, *indices: Any) -> Any:
             *places, m = indices
-            first = [f + b for f, b in zip(self._first, before, strict=True)]
-            met = [p + f - t for p, f, t in zip(places, first, axes, strict=True)]
+            first = [f + b - last for f, b, last in zip(self._first, before, lasts, strict=True)]
+            met = [p + f + t for p, f, t in zip(places, first, axes, strict=True)]
             return self._sum(x(n, *met, first_channel(m) + c), by_phase(*axes, c, m), [*axes, c])
 
         places = [last - first + 1 for first, last in zip(self._first, self._last, strict=True)]

@@ -15,21 +15,22 @@ are not (a store takes 12 cycles on a Zen 3), and on aarch64 LLVM would write ou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 import tvm
-from tvm import s_tir, sym, tirx
+from tvm import sym, tirx
 from tvm.ir import TensorLoad
 from tvm.script import tirx as T
 from tvm_ffi import structural_map, structural_walk
 
 from ..machine.facts import facts
 from ..machine.vector_math import POLYNOMIAL_CALLS
-from .analysis import CHOICE
+from .lane_conditions import chooses_by_lane, depends, is_choice, may_need_masks
 from .loop_partition import as_plain_loops
 from .restatement import with_functions
+from .shared_quotients import share_quotients
 from .whole_buffers import make_buffers_whole
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
@@ -41,58 +42,27 @@ _LEAST_BITS = 32
 def mask_vectors(mod: Any, target: Any) -> Any:
     """Mask the vectors of a module's functions; functions that need none stay as they are.
 
-    What is masked is lowered to plain loops, as in `partition_loops`.
+    Conditions that all lanes share are no reason to (`shared_quotients`), on CPUs without masks neither. What
+    is changed is lowered to plain loops, as in `partition_loops`.
     """
-    if not facts(target).has_masks:
-        return mod
-    functions = {name: func for name, func in mod.functions.items() if _may_need_masks(func)}
-    plain = as_plain_loops(functions)
+    functions = {name: func for name, func in mod.functions.items() if may_need_masks(func)}
+    plain, change = as_plain_loops(functions), _masked if facts(target).has_masks else _shared
     masked = {
-        name: func.with_body(make_buffers_whole(structural_map(func.body, (tirx.For, _masked))))
+        name: func.with_body(make_buffers_whole(structural_map(func.body, (tirx.For, change))))
         for name, func in plain.items()
     }
     return with_functions(mod, {n: f for n, f in masked.items() if not f.body.same_as(plain[n].body)})
 
 
-def _may_need_masks(func: Any) -> bool:
-    """Tell whether a function has vectorized loops with a condition or choice of their lanes in them."""
-    found: list[Any] = []
-
-    def look_into(loop: Any) -> None:
-        if loop.kind == tirx.ForKind.VECTORIZED and not found and _chooses(loop):
-            found.append(loop)
-
-    if isinstance(func, tirx.PrimFunc):
-        structural_walk(func.body, (tirx.For, look_into))
-    return bool(found)
-
-
-def _chooses(loop: Any) -> bool:
-    """Tell whether a condition in a loop depends on its variable, or on what blocks in it bind to that."""
-    lanes, conditions = [loop.loop_var], []
-
-    def look_into(realize: Any) -> None:
-        conditions.append(realize.predicate)
-        bound = zip(realize.block.iter_vars, realize.iter_values, strict=True)
-        lanes.extend([axis.var for axis, value in bound if _depends(value, lanes)])
-
-    structural_walk(
-        loop.body,
-        [
-            (s_tir.SBlockRealize, look_into),
-            (tirx.IfThenElse, lambda choice: conditions.append(choice.condition)),
-            (tvm.ir.Call, lambda call: conditions.append(call.args[0]) if _is_choice(call) else None),
-        ],
-        order="pre",
-    )
-    return any(_depends(condition, lanes) for condition in conditions)
+def _shared(loop: Any) -> Any:
+    """Return a vectorized loop with conditions of its lanes without those that all of them share."""
+    return share_quotients(loop) if chooses_by_lane(loop) else loop
 
 
 def _masked(loop: Any) -> Any:
     """Return vectors in place of a vectorized loop with conditions of its lanes; others as they are."""
-    if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(loop.extent, tirx.IntImm):
-        return loop
-    if int(loop.extent) == 1 or not _chooses(loop):
+    loop = _shared(loop)
+    if not chooses_by_lane(loop):
         return loop
     try:
         return _Lanes(loop.loop_var, int(loop.extent)).statement(loop.body, None)
@@ -167,7 +137,7 @@ class _Lanes:
                 self._vector(each, mask) for each in (value.condition, value.true_value, value.false_value)
             )
             return tirx.Select(condition, *others)
-        if isinstance(value, tvm.ir.Call) and _is_choice(value):
+        if isinstance(value, tvm.ir.Call) and is_choice(value):
             return self._choice(value, mask)
         if isinstance(value, tvm.ir.Call) and _is_vectorizable(value):
             operands = [self._vector(each, mask) for each in value.args]
@@ -197,7 +167,7 @@ class _Lanes:
 
         It is read whatever the mask says: nothing that the mask is about may say where.
         """
-        if mask is not None and _reads(value) and _depends(value, tirx.analysis.undefined_vars(mask, [])):
+        if mask is not None and _reads(value) and depends(value, tirx.analysis.undefined_vars(mask, [])):
             raise _NoVectors
         return tirx.Broadcast(value, self._lanes)
 
@@ -241,7 +211,7 @@ class _Lanes:
         return _all(masks) if masks else None
 
     def _varies(self, expression: Any) -> bool:
-        return _depends(expression, [self._var])
+        return depends(expression, [self._var])
 
     def _at(self, index: Any, lane: int) -> Any:
         number = tirx.IntImm(_dtype(self._var), lane)
@@ -249,11 +219,6 @@ class _Lanes:
 
     def _dtype(self, value: Any) -> str:
         return f"{_dtype(value)}x{self._lanes}"
-
-
-def _depends(expression: Any, variables: Iterable[Any]) -> bool:
-    used = tirx.analysis.undefined_vars(expression, [])
-    return any(v.same_as(other) for v in used for other in variables)
 
 
 def _all(conditions: Sequence[Any]) -> Any:
@@ -278,10 +243,6 @@ def _reads(expression: Any) -> bool:
 
 def _is_one(number: Any) -> bool:
     return isinstance(number, tirx.IntImm) and int(number.value) == 1
-
-
-def _is_choice(call: Any) -> bool:
-    return getattr(call.op, "name", "") == CHOICE
 
 
 def _is_vectorizable(call: Any) -> bool:

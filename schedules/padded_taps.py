@@ -8,7 +8,7 @@ tile of outputs loops over those taps only under which some output of it meets d
 
 where ``first`` and ``last`` are the elements under the first tap of a tile's first and last output, and data
 lie at ``low <= element < high``. Of a weight that is filled up with zeros, as a transposed convolution's may
-be, a tile of columns loops over those taps only that some column of it has.
+be, a tile of columns loops over those taps only that some column of it has: the zeros come first.
 
 TVM's primitives know only loops of constant length, so a schedule marks the loops over taps, which are cut
 short when blocks have become plain loops (`loop_partition`).
@@ -31,7 +31,7 @@ TAPS_MARK = "tunesmith.taps"
 """Annotation of a loop over taps: from where to where the elements under them are data."""
 
 FILLED_MARK = "tunesmith.filled_taps"
-"""Annotation of a loop over taps: where a tile's columns are, how many, and the taps of each tile."""
+"""Annotation of a loop over taps: where a tile's columns are, how many, and the zeros before their taps."""
 
 BUFFER_MARK = "tunesmith.taps_of"
 """Annotation of a loop over taps: the name of the buffer whose elements these are."""
@@ -77,8 +77,8 @@ def leave_out_filling(
         The loops over the taps, by what the axes call them.
     """
     for axis in filled:
-        most = [max(axis.taps[at : at + nr]) for at in range(0, len(axis.taps), nr)]
-        sch.annotate(loops[axis.tap], FILLED_MARK, [column, nr, *most])
+        zeros = [min(axis.zeros[at : at + nr]) for at in range(0, len(axis.zeros), nr)]
+        sch.annotate(loops[axis.tap], FILLED_MARK, [column, nr, *zeros])
 
 
 def _noted(loop: Any) -> Any:
@@ -95,16 +95,17 @@ def _noted(loop: Any) -> Any:
 
 
 def _without_filling(note: Any) -> Any:
-    """Return the loop after a note, over as many taps as its tile has; another statement as it is."""
+    """Return the loop after a note, over the taps that its tile has; another statement as it is."""
     if note.attr_key != FILLED_MARK:
         return note
     loop, tile = note.body, note.value
-    _, _, *most = (int(number) for number in note.node)
-    end = tirx.const(most[0], loop.loop_var.ty.dtype)
-    for at in range(1, len(most)):
-        if most[at] != most[at - 1]:
-            end = tirx.Select(tile >= at, tirx.const(most[at], loop.loop_var.ty.dtype), end)
-    return without_mark(loop, FILLED_MARK, extent=end)
+    tap, (_, _, *zeros) = loop.loop_var, (int(number) for number in note.node)
+    start = tirx.const(zeros[0], tap.ty.dtype)
+    for at in range(1, len(zeros)):
+        if zeros[at] != zeros[at - 1]:
+            start = tirx.Select(tile >= at, tirx.const(zeros[at], tap.ty.dtype), start)
+    body = replaced(loop.body, {tap: tap + start})
+    return without_mark(loop, FILLED_MARK, extent=loop.extent - start, body=body)
 
 
 def _shortened(loop: Any) -> Any:

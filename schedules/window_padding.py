@@ -39,18 +39,18 @@ class FilledAxis:
     ----------
     tap : int
         The loop over the taps.
-    taps : tuple of int
-        How many taps come before the zeros, for each column.
+    zeros : tuple of int
+        How many zeros come before the taps, for each column.
     """
 
     tap: int
-    taps: tuple[int, ...]
+    zeros: tuple[int, ...]
 
 
 def filled_axes(
     sch: s_tir.Schedule, name: str | None, block: Any, index: Sequence[Any], column: int
 ) -> tuple[FilledAxis, ...]:
-    """Return the axes along which a weight is filled up with zeros, after its last tap.
+    """Return the axes along which a weight is filled up with zeros, beyond its last tap, which is read first.
 
     Of a transposed convolution whose stride does not divide its kernel, each phase is columns of its own,
     with as many taps as meet it.
@@ -60,7 +60,7 @@ def filled_axes(
     sch : Schedule
         The schedule.
     name : str or None
-        The block that lays the weight out anew, of one that may be filled up: an index of that grows with a
+        The block that lays the weight out anew, of one that may be filled up: an index of that falls with a
         tap, and depends else on the column.
     block : SBlock
         What sums.
@@ -88,11 +88,11 @@ def filled_axes(
         step = detect_linear_equation(where, [v.var for v in taps])
         if low != 0 or len(taps) != 1 or at[taps[0].var] is None:
             continue
-        if not step or not isinstance(step[0], IntImm) or int(step[0]) < 1:
+        if not step or not isinstance(step[0], IntImm) or int(step[0]) > -1:
             continue
         firsts = _values(step[1], {along.var: np.arange(columns)})
         if firsts is not None:
-            counts = np.clip(-((firsts - high) // int(step[0])), 0, int(taps[0].dom.extent))
+            counts = np.clip((firsts - high) // -int(step[0]) + 1, 0, int(taps[0].dom.extent))
             counts = np.broadcast_to(counts, columns)
             found.append(FilledAxis(at[taps[0].var], tuple(int(count) for count in counts)))
     return tuple(found)

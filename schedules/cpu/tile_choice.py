@@ -7,7 +7,7 @@ number belongs to one machine or one shape.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, gcd
+from math import ceil, gcd, prod
 from typing import Any
 
 import tvm
@@ -179,9 +179,13 @@ class TileChoice:
         return self.panels(vectors * self.lanes) * vectors
 
     def cost(self, mr: int, vectors: int) -> float:
-        """Estimate what a line takes."""
-        sums = self.nest.tiles_in_line(mr) * mr * self.computed_columns(vectors)
-        return sums * tile_cost(mr, vectors)
+        """Estimate what a line takes: of a weight that is filled up, panels of one phase have fewer taps."""
+        nest, nr = self.nest, vectors * self.lanes
+        whole = [
+            prod(1 - min(a.zeros[at : at + nr]) / nest.extents[a.tap] for a in nest.filled)
+            for at in range(0, nest.columns, nr)
+        ]
+        return nest.tiles_in_line(mr) * mr * vectors * sum(whole) * tile_cost(mr, vectors)
 
     def blocks(self, mr: int, nr: int) -> dict[str, int]:
         """Choose the blocks, who shares what, and where panels are packed.
@@ -202,6 +206,9 @@ class TileChoice:
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
         threads = self.threads
         by_columns = panels % threads == 0 or panels >= 8 * threads or tiles < threads
+        if nest.filled and tiles >= 8 * threads:
+            # Panels of different phases have one tap or several: shared, they keep one thread waiting.
+            by_columns = False
         if settled is not None and self._shares_rows(mr, threads):
             by_columns = False
         share, panel = machine.l3_bytes // machine.cores, nest.depth * nr * item
