@@ -126,7 +126,7 @@ def _set_rows_apart(func: Any, _mod: Any, _context: Any) -> Any:
 
     structural_walk(func.body, [(tirx.For, note)])
     body = func.body
-    for tile in {str(buffer.name): buffer for buffer in stored}.values():
+    for tile in dict.fromkeys(stored):
         size = prod(int(extent) for extent in tile.shape) * int(tvm.DataType(str(tile.dtype)).bits) // 8
         if size >= _HEAP_BYTES:
             body = _with_rows_apart(body, tile)

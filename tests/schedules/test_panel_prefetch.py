@@ -2,6 +2,7 @@
 
 import re
 from itertools import product
+from math import prod
 
 import pytest
 import tunesmith as ts
@@ -118,6 +119,21 @@ def test_the_sums_stay_in_registers_between_fetches(target, instruction, store, 
 
 def schedule_lanes(workload, target):
     return ts.schedule_rules()["matmul"].space(workload.func, target).default["lanes"]
+
+
+def test_sums_of_whole_and_of_cut_tiles_are_on_the_stack():
+    """64 rows are five tiles of 11 and one of 9, each of them with sums of its own, which bear one name."""
+    target = cpu("x86-64-v4")
+    workload = ts.workload("matmul", m=64, n=128, k=48)
+    schedule = scheduled(workload, target, mr=11, nr=32, block_rows=6, pack=0)
+    sizes = []
+
+    def note(allocation):
+        sizes.append(prod(int(extent) for extent in allocation.buffer.shape) * 4)
+
+    structural_walk(finished(schedule.mod, target)["main"].body, (tirx.AllocBuffer, note))
+    # What is as large as a KiB comes from the heap, by a call for each tile.
+    assert len(sizes) == 2 * 11 and max(sizes) < 1024
 
 
 @pytest.mark.parametrize(
