@@ -77,8 +77,7 @@ def leave_out_filling(
         The loops over the taps, by what the axes call them.
     """
     for axis in filled:
-        zeros = [min(axis.zeros[at : at + nr]) for at in range(0, len(axis.zeros), nr)]
-        sch.annotate(loops[axis.tap], FILLED_MARK, [column, nr, *zeros])
+        sch.annotate(loops[axis.tap], FILLED_MARK, [column, nr, *axis.shared_zeros(nr)])
 
 
 def _noted(loop: Any) -> Any:

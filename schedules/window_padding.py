@@ -46,6 +46,10 @@ class FilledAxis:
     tap: int
     zeros: tuple[int, ...]
 
+    def shared_zeros(self, nr: int) -> list[int]:
+        """Return the zeros that all columns of a panel have, for each panel of nr columns."""
+        return [min(self.zeros[at : at + nr]) for at in range(0, len(self.zeros), nr)]
+
 
 def filled_axes(
     sch: s_tir.Schedule, name: str | None, block: Any, index: Sequence[Any], column: int

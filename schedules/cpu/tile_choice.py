@@ -179,13 +179,17 @@ class TileChoice:
         return self.panels(vectors * self.lanes) * vectors
 
     def cost(self, mr: int, vectors: int) -> float:
-        """Estimate what a line takes: of a weight that is filled up, panels of one phase have fewer taps."""
+        """Estimate what a line takes."""
+        sums = self.nest.tiles_in_line(mr) * mr * self._multiplied_columns(vectors)
+        return sums * tile_cost(mr, vectors)
+
+    def _multiplied_columns(self, vectors: int) -> float:
+        """Return the computed columns, those of a weight that is filled up by the taps that panels have."""
         nest, nr = self.nest, vectors * self.lanes
-        whole = [
-            prod(1 - min(a.zeros[at : at + nr]) / nest.extents[a.tap] for a in nest.filled)
-            for at in range(0, nest.columns, nr)
-        ]
-        return nest.tiles_in_line(mr) * mr * vectors * sum(whole) * tile_cost(mr, vectors)
+        if not nest.filled:
+            return self.computed_columns(vectors)
+        axes = [[1 - zeros / nest.extents[a.tap] for zeros in a.shared_zeros(nr)] for a in nest.filled]
+        return vectors * sum(prod(parts) for parts in zip(*axes, strict=True))
 
     def blocks(self, mr: int, nr: int) -> dict[str, int]:
         """Choose the blocks, who shares what, and where panels are packed.
