@@ -116,18 +116,16 @@ class TransposedConvolution:
         def tap(*indices: Any) -> Any:
             *taps, c, m = indices
             begins = self._begins((m % phases if self.groups > 1 else m) // co)
-            places = [
-                b + s * (last - t) for b, s, last, t in zip(begins, self.strides, lasts, taps, strict=True)
-            ]
+            turned = [k - 1 - t for k, t in zip(counts, taps, strict=True)]
+            places = [b + s * t for b, s, t in zip(begins, self.strides, turned, strict=True)]
             return w(*places, first_channel(m) + c, m % co)
 
-        lasts = [int(axis.dom.extent) - 1 for axis in axes]
-        extents = [last + 1 for last in lasts]
-        by_phase = te.compute((*extents, ci, self.groups * phases), tap, name="weight_by_phase")
+        counts = [int(axis.dom.extent) for axis in axes]
+        by_phase = te.compute((*counts, ci, self.groups * phases), tap, name="weight_by_phase")
 
         def at(n: Any, *indices: Any) -> Any:
             *places, m = indices
-            first = [f + b - last for f, b, last in zip(self._first, before, lasts, strict=True)]
+            first = [f + b - (k - 1) for f, b, k in zip(self._first, before, counts, strict=True)]
             met = [p + f + t for p, f, t in zip(places, first, axes, strict=True)]
             return self._sum(x(n, *met, first_channel(m) + c), by_phase(*axes, c, m), [*axes, c])
 

@@ -134,11 +134,11 @@ def best_width(length: int, lanes: int, vectors: int, axes: Sequence[int] = ()) 
         if length % w == 0 and w < length and (w % lanes or (w // lanes).bit_count() == 1)
     ] or [1]
     widths.sort(key=lambda width: _cycles(length, width, lanes))
-    return next(w for w in widths if len(axes) < 2 or lies_in_one_piece(w, tuple(axes)))
+    return next(w for w in widths if len(axes) < 2 or _lies_in_one_piece(w, tuple(axes)))
 
 
 @lru_cache(maxsize=256)
-def lies_in_one_piece(width: int, axes: tuple[int, ...]) -> bool:
+def _lies_in_one_piece(width: int, axes: tuple[int, ...]) -> bool:
     """Tell whether TVM sees that so many elements of a row of several axes are consecutive.
 
     32 elements of 8 channels of 56 by 56 begin anywhere in a line and end in the next, and their indices do

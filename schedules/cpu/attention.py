@@ -128,6 +128,7 @@ def schedule_attention(
         panel = _arrange(sch, dots)
         vectorize_last(sch, sch.get_sblock(nest.score), lanes)
     _, key = _tile(sch, nest.mixed, None, lanes, mr, nc, cut)
+    # Loops that a mask may cut to a few steps are taken register by register, see `lane_reduction`.
     steps = [_arrange(sch, parts, 0 if ahead is None else lanes) for parts in sums]
     vectorize_last(sch, sch.get_sblock(nest.weight), together * lanes)
     if ahead is not None:
