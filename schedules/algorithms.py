@@ -20,6 +20,7 @@ from . import (
     grouped_form,
     lines_form,
     separable_form,
+    squares_form,
     whole_rows_form,
     widened_form,
     winograd_form,
@@ -38,6 +39,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "lines": lines_form.restate,
     "padded_attention": attention_form.restate,
     "padded_keys": attention_form.restate,  # the name in traces from before columns were padded too
+    "squares": squares_form.restate,
     "widened": widened_form.restate,
 }
 """Functions from a PrimFunc and numbers to another with the same parameters and result, by name.

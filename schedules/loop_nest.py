@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -23,6 +24,9 @@ _KINDS = {
     tirx.ForKind.VECTORIZED: "vectorized",
     tirx.ForKind.UNROLLED: "unrolled",
 }
+_NESTED = (tirx.For, s_tir.SBlockRealize, tirx.IfThenElse, tirx.While, tirx.SeqStmt)
+# Of many statements in a row so many are written at the beginning, and at the end.
+_ENDS = 2
 _INDENT = "  "
 _TYPED_NUMBER = re.compile(r"T\.(?:int|uint|float|bool)\d*\(([^()]*)\)")
 
@@ -34,8 +38,9 @@ def loop_nest(func: Any) -> str:
 
 def _lines(node: Any) -> Iterator[str]:
     if isinstance(node, tirx.SeqStmt):
-        for entry in node.seq:
-            yield from _lines(entry)
+        for nested, entries in groupby(node.seq, lambda entry: isinstance(entry, _NESTED)):
+            lines = [line for entry in entries for line in _lines(entry)]
+            yield from lines if nested else _shortened(lines)
     elif isinstance(node, tirx.For):
         yield _loop(node)
         yield from _inside(node.body)
@@ -52,6 +57,16 @@ def _lines(node: Any) -> Iterator[str]:
         yield from _inside(node.body)
     else:
         yield _plain(str(node).rstrip().split("\n")[-1])
+
+
+def _shortened(lines: Sequence[str]) -> Iterator[str]:
+    """Leave out the middle of many statements in a row, as those of a square that is transposed."""
+    if len(lines) <= 3 * _ENDS:
+        yield from lines
+        return
+    yield from lines[:_ENDS]
+    yield f"... {len(lines) - 2 * _ENDS} more"
+    yield from lines[-_ENDS:]
 
 
 def _inside(node: Any) -> Iterator[str]:

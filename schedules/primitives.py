@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .algorithms import has_algorithm
+
 PRIMITIVES: dict[str, str] = {
     # What is looked up; nothing changes.
     "get_sblock": "Find a block by its name.",
@@ -67,10 +69,13 @@ PRIMITIVES: dict[str, str] = {
 }
 """A sentence for each primitive, by its name on `tvm.s_tir.Schedule`."""
 
+FORM = "Begin with another algorithm for the same result: its name and numbers."
+"""The sentence for the note that a schedule begins so."""
+
 UNKNOWN = "A step that has no explanation here: see TVM's documentation of its name."
 
 
 def in_words(step: str) -> str:
     """Return the sentence for a step in Python, such as ``sch.parallel(loop=l1)``."""
     name = step.partition("sch.")[2].partition("(")[0]
-    return PRIMITIVES.get(name, UNKNOWN)
+    return FORM if has_algorithm(step) else PRIMITIVES.get(name, UNKNOWN)

@@ -12,7 +12,7 @@ execute when they finish their part.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import gcd, prod
 from typing import Any
@@ -34,12 +34,16 @@ IMPORT_LLVM = "pragma_import_llvm"
 """TVM's attribute of a block that calls functions of this LLVM IR."""
 
 _NAME = "tunesmith_stream_{lanes}_{dtype}"
-_NAMED = re.compile(_NAME.format(lanes=r"(2|4|8|16|32|64)", dtype="(float32|float64|int32|int8|uint8)"))
+_NAMED = re.compile(
+    _NAME.format(lanes=r"(2|4|8|16|32|64)", dtype="(float32|float64|float16|int32|int8|uint8)")
+)
 
 # A smaller output may still be in the cache when it is read.
 _PART_OF_CACHE = 4
 
-_LLVM_TYPES = {"float32": "float", "float64": "double", "int32": "i32", "int8": "i8", "uint8": "i8"}
+_LLVM_TYPES = {
+    "float32": "float", "float64": "double", "float16": "half", "int32": "i32", "int8": "i8", "uint8": "i8",
+}  # fmt: skip
 
 _FUNCTION = """
 define void @{name}(ptr %place, <{lanes} x {type}> %vector) alwaysinline {{
@@ -126,14 +130,20 @@ def _place_of_vector(store: Any, lane: Any, lanes: Any) -> Any | None:
 
     None where these do not follow each other, or begin at no multiple of the lanes.
     """
-    place = store.indices[0]
-    for extent, index in zip(store.buffer.shape[1:], store.indices[1:], strict=True):
-        place = place * extent + index
+    place = elements_before(store.buffer, store.indices)
     analyzer = sym.Analyzer()
     analyzer.bind(lane, tvm.ir.Range(0, lanes))
     first = analyzer.simplify(replaced(place, {lane: tirx.IntImm(str(lane.ty.dtype), 0)}))
     lies = analyzer.can_prove_equal(place, first + lane) and analyzer.can_prove(first % lanes == 0)
     return first if lies and not store.buffer.strides else None
+
+
+def elements_before(buffer: Any, indices: Sequence[Any]) -> Any:
+    """Return how many elements of a buffer lie before one."""
+    place = indices[0]
+    for extent, index in zip(buffer.shape[1:], indices[1:], strict=True):
+        place = place * extent + index
+    return place
 
 
 def _stream(func: Any, _mod: Any, _context: Any) -> Any:

@@ -100,15 +100,6 @@ def last_order(rank: int, last: int) -> IndexMap:
     return IndexMap.from_func(order, ndim=rank, index_dtype="int64")
 
 
-def next_to_last(rank: int, moved: int) -> IndexMap:
-    """Return the index map that moves one dimension to the place before the last."""
-
-    def order(*index: Any) -> tuple[Any, ...]:
-        return (*index[:moved], *index[moved + 1 : -1], index[moved], index[-1])
-
-    return IndexMap.from_func(order, ndim=rank, index_dtype="int64")
-
-
 def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
     """Vectorize the innermost loop of a block by ``lanes`` where it has whole vectors, else as it is."""
     loop = sch.get_loops(block)[-1]

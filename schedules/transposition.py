@@ -17,7 +17,7 @@ Eklundh, "A fast computer method for matrix transposing", IEEE Trans. Computers 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -27,6 +27,9 @@ from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
 from .streaming import IMPORT_LLVM, streaming_store
+
+# Within parts of so many bits CPUs interleave two vectors in one instruction: unpack on x86, zip on aarch64.
+_PART_BITS = 128
 
 _NAME = "tunesmith_transpose_{lanes}_{dtype}{streamed}"
 _NAMED = re.compile(
@@ -95,15 +98,29 @@ def transposed(rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         steps.append(tirx.Bind(name, value))
         return name
 
-    square, distance = [named(row) for row in rows], 1
-    while distance < len(square):
-        for i in range(len(square)):
+    square = [named(row) for row in rows]
+    lanes, bits = len(square), int(tvm.DataType(str(rows[0].ty.dtype)).bits)
+    part = min(lanes, _PART_BITS // bits)
+    for _ in range(part.bit_length() - 1):
+        square = [
+            named(_shuffled(pair, _interleaved(lanes, part, half))) for pair, half in _pairs(square, part)
+        ]
+    distance = part
+    while distance < lanes:
+        for i in range(lanes):
             if not i & distance:
-                one, other = square[i], square[i + distance]
-                square[i] = named(_swapped(one, other, len(square), distance, 0))
-                square[i + distance] = named(_swapped(one, other, len(square), distance, distance))
+                pair = square[i], square[i + distance]
+                square[i] = named(_shuffled(pair, _swapped(lanes, distance, 0)))
+                square[i + distance] = named(_shuffled(pair, _swapped(lanes, distance, distance)))
         distance *= 2
     return steps, square
+
+
+def _pairs(square: Sequence[Any], part: int) -> Iterator[tuple[tuple[Any, Any], int]]:
+    """Pair each row of the first half of so many with one of the second, for both halves of their parts."""
+    for first in range(0, len(square), part):
+        for i in range(first, first + part // 2):
+            yield from (((square[i], square[i + part // 2]), half) for half in (0, 1))
 
 
 def performing(described: Any, steps: Sequence[Any], notes: Mapping[str, Any] | None = None) -> Any:
@@ -114,7 +131,17 @@ def performing(described: Any, steps: Sequence[Any], notes: Mapping[str, Any] | 
     return described.with_body(s_tir.SBlockRealize([], tvm.tirx.const(True, "bool"), body))
 
 
-def _swapped(one: Any, other: Any, lanes: int, distance: int, start: int) -> Any:
-    """Return that row of a swapped pair whose elements come from places with or without ``distance``."""
-    places = [(p & ~distance | start) + (lanes if p & distance else 0) for p in range(lanes)]
-    return tirx.Shuffle([one, other], [tirx.const(place, "int32") for place in places])
+def _shuffled(pair: tuple[Any, Any], places: Sequence[int]) -> Any:
+    """Return the vector of the elements at some places of two, the second's counted on."""
+    return tirx.Shuffle([*pair], [tirx.const(place, "int32") for place in places])
+
+
+def _interleaved(lanes: int, part: int, half: int) -> list[int]:
+    """Return the places that alternate between a half of each part of one row and the same of another."""
+    starts = range(half * part // 2, lanes, part)
+    return [start + i + row * lanes for start in starts for i in range(part // 2) for row in (0, 1)]
+
+
+def _swapped(lanes: int, distance: int, start: int) -> list[int]:
+    """Return the places of that row of a swapped pair whose elements have ``distance`` in theirs or not."""
+    return [(p & ~distance | start) + (lanes if p & distance else 0) for p in range(lanes)]

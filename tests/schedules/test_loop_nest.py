@@ -83,3 +83,30 @@ def test_a_block_in_a_block_is_indented():
         "matmul: matmul, A, B -> matmul, reduced over v_k_i",
     ]
     assert lines[2].startswith("    for")
+
+
+@T.prim_func(s_tir=True)
+def straight(a: T.Buffer((8,), "float32")):
+    for i in range(4):
+        a[i] = 0.0
+        a[1] = 1.0
+        a[2] = 2.0
+        a[3] = 3.0
+        a[4] = 4.0
+        a[5] = 5.0
+        a[6] = 6.0
+        for j in range(8):
+            a[j] = 7.0
+
+
+def test_of_many_statements_in_a_row_the_middle_is_left_out():
+    assert nest(straight) == [
+        "for i in range(4)",
+        "  a[i] = 0.0",
+        "  a[1] = 1.0",
+        "  ... 3 more",
+        "  a[5] = 5.0",
+        "  a[6] = 6.0",
+        "  for j in range(8)",
+        "    a[j] = 7.0",
+    ]

@@ -93,3 +93,12 @@ def test_what_is_far_from_a_change_is_left_out():
     before = "\n".join("abcdefghijklm")
     after = before.replace("a", "A").replace("m", "M")
     assert changed_lines(before, after) == ["- a", "+ A", "  b", "  c", "  ...", "  k", "  l", "- m", "+ M"]
+
+
+def test_another_algorithm_is_a_step():
+    workload = ts.workload("transpose", c=20, d=33)
+    schedule = ts.schedule_rules()["transpose"].scheduled(workload.func, ts.host_target())
+    first, second, *_ = schedule_steps(schedule, workload.func)
+    assert (first.primitive, second.primitive) == ("annotate", "split")
+    assert '"tunesmith.algorithm.squares_16_0"' in first.code and "another algorithm" in first.words
+    assert "squares: x -> transpose" in first.nest

@@ -1,13 +1,23 @@
 """Transpositions: which are found, that squares in registers are right, and that traces find them."""
 
+from itertools import permutations
+
+import numpy as np
 import pytest
 import tunesmith as ts
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.code_generation import generate_code
-from tunesmith.schedules.cpu.transpose import TRANSPOSE, find_transposition, whole_squares
+from tunesmith.schedules.cpu.transpose import TRANSPOSE, squares_in_block
+from tunesmith.schedules.squares_form import find_transposition, restate
 from tunesmith.schedules.transposition import transposition_intrinsic
 from tunesmith.tuning.processes.worker_group import WorkerGroup
 from tunesmith.tuning.records.compilation import trace_text
+
+ORDERS = ["".join(order) for order in permutations("abcd")]
+EXTENTS = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 33])
 
 SHAPES = {
     "matrix": {"c": 64, "d": 96, "order": "abdc"},
@@ -15,6 +25,8 @@ SHAPES = {
     "channels_first": {"a": 2, "b": 24, "c": 8, "d": 32, "order": "adbc"},
     "channels_last": {"a": 2, "b": 32, "c": 24, "d": 8, "order": "acdb"},
     "reversed": {"a": 16, "b": 3, "c": 5, "d": 8, "order": "dcba"},
+    "odd": {"c": 37, "d": 49, "order": "abdc"},
+    "axes_together": {"a": 3, "b": 7, "c": 4, "d": 18, "order": "dcab"},
 }
 
 
@@ -23,7 +35,7 @@ def of(shape, dtype="float32"):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8"])
 def test_every_kind_of_point_is_right(name, dtype, target, assert_right):
     workload = of(SHAPES[name], dtype)
     space = TRANSPOSE.space(workload.func, target)
@@ -31,12 +43,24 @@ def test_every_kind_of_point_is_right(name, dtype, target, assert_right):
         assert_right(workload, TRANSPOSE.scheduled(workload.func, target, knobs))
 
 
+@given(extents=st.lists(EXTENTS, min_size=4, max_size=4), order=st.sampled_from(ORDERS), data=st.data())
+def test_any_order_of_any_extents_is_right(extents, order, data, target, run):
+    workload = of(dict(zip("abcd", extents, strict=True)) | {"order": order})
+    space = TRANSPOSE.space(workload.func, target)
+    assume(space is not None)
+    x = np.arange(np.prod(extents), dtype="float32").reshape(extents)
+    knobs = data.draw(st.sampled_from(space.points))
+    (got,) = run(TRANSPOSE.scheduled(workload.func, target, knobs), [x])
+    np.testing.assert_array_equal(got, x.transpose(["abcd".index(axis) for axis in order]))
+
+
 @pytest.mark.parametrize(
     "workload",
     [
         of({"a": 4, "b": 8, "c": 16, "d": 32, "order": "acbd"}),  # the last axis stays
-        of({"c": 7, "d": 13, "order": "abdc"}),  # no square divides it
-        of({"c": 64, "d": 96, "order": "abdc"}, "float16"),
+        of({"a": 4, "b": 8, "c": 16, "d": 1, "order": "bacd"}),  # the last that is longer than 1 stays
+        of({"c": 8, "d": 32, "order": "abcd"}),
+        of({"c": 3, "d": 96, "order": "abdc"}),  # no square fits in
         ts.workload("relu", m=8, n=8),
         ts.workload("matmul", m=8, n=8, k=8),
     ],
@@ -46,9 +70,32 @@ def test_others_are_left_alone(workload, target):
     assert TRANSPOSE.space(workload.func, target) is None
 
 
-def test_the_loop_that_is_contiguous_in_the_input_is_found():
-    nest = find_transposition(of(SHAPES["channels_first"]).func)
-    assert (nest.row, nest.column, nest.extents, nest.dtype) == (1, 2, (2, 32, 24, 8), "float32")
+@pytest.mark.parametrize(
+    ("shape", "axes", "extents", "row"),
+    [
+        (SHAPES["channels_first"], ((0,), (1,), (2, 3)), (2, 32, 192), 1),
+        (SHAPES["axes_together"], ((0,), (1,), (2, 3)), (18, 4, 21), 0),
+        ({"a": 2, "b": 5, "c": 1, "d": 7, "order": "dcab"}, ((0,), (2, 3)), (7, 10), 0),
+        (SHAPES["reversed"], ((0,), (1,), (2,), (3,)), (8, 5, 3, 16), 0),
+    ],
+)
+def test_axes_that_stay_together_are_one(shape, axes, extents, row):
+    found = find_transposition(of(shape).func)
+    assert (found.axes, found.extents, found.row) == (axes, extents, row)
+
+
+@pytest.mark.parametrize(
+    ("shape", "lanes", "streamed"),
+    [
+        ({"c": 16, "d": 7}, 8, 0),
+        ({"c": 7, "d": 16}, 8, 0),
+        ({"c": 12, "d": 16}, 8, 1),
+        ({"c": 8, "d": 1}, 4, 0),
+    ],
+)
+def test_a_form_that_does_not_fit_is_refused(shape, lanes, streamed):
+    with pytest.raises(InputError, match=f"no transposition that consists of squares of {lanes}"):
+        restate(of(shape | {"order": "abdc"}).func, lanes, streamed)
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])
@@ -89,7 +136,6 @@ def test_a_transposed_weight_is_packed_in_squares(target, assert_right):
 
 @pytest.mark.parametrize("name", ["matrix", "channels_first", "channels_last"])
 def test_every_vector_is_written_past_the_caches(name, target, assert_right):
-    """Where TVM matches no square in the output itself, what is between is stored so, too."""
     workload = of(SHAPES[name])
     streamed = TRANSPOSE.scheduled(workload.func, target, {"stream": 1})
     assert_right(workload, streamed)
@@ -102,22 +148,27 @@ def test_every_vector_is_written_past_the_caches(name, target, assert_right):
     ("mcpu", "dtype", "side", "lanes", "stream"),
     [
         ("x86-64-v4", "float32", 256, 16, 0),
-        ("x86-64-v4", "float32", 4096, 8, 1),
-        ("x86-64-v4", "float64", 4096, 4, 1),
+        ("x86-64-v4", "float16", 256, 16, 0),
+        ("x86-64-v4", "int8", 256, 32, 0),
+        ("x86-64-v4", "float32", 4096, 16, 1),
+        ("x86-64-v4", "float16", 8192, 32, 1),
+        ("x86-64-v4", "float64", 4096, 8, 1),
         ("haswell", "float32", 4096, 8, 1),
-        ("x86-64-v4", "float32", 4092, 4, 1),
+        ("x86-64-v4", "float32", 4104, 8, 1),
+        ("x86-64-v4", "float32", 4092, 16, 0),  # vectors that divide the rows are of 128 bits
+        ("x86-64-v4", "bfloat16", 8192, 16, 0),
     ],
 )
-def test_past_the_caches_squares_are_of_256_bits(mcpu, dtype, side, lanes, stream):
+def test_squares_are_as_wide_as_registers_allow(mcpu, dtype, side, lanes, stream):
     machine = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
     default = TRANSPOSE.space(of({"c": side, "d": side, "order": "abdc"}, dtype).func, machine).default
     assert (default["lanes"], default["stream"]) == (lanes, stream)
 
 
 @pytest.mark.parametrize(
-    ("extent", "lanes", "wanted", "squares"),
-    # As many as are wanted, fewer, more than wanted, and one where a prime leaves nothing else.
-    [(64, 8, 4, 4), (48, 8, 4, 3), (56, 8, 4, 7), (88, 8, 4, 1), (56, 8, 1, 1)],
+    ("count", "wanted", "squares"),
+    # As many as are wanted, fewer, more than wanted, and some where a prime leaves nothing else.
+    [(8, 4, 4), (6, 4, 3), (7, 4, 7), (11, 4, 4), (7, 1, 1), (1, 4, 1)],
 )
-def test_squares_in_a_row_of_a_block(extent, lanes, wanted, squares):
-    assert whole_squares(extent, lanes, wanted) == squares
+def test_squares_in_a_row_of_a_block(count, wanted, squares):
+    assert squares_in_block(count, wanted) == squares

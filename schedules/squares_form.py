@@ -1,0 +1,194 @@
+"""A transposition as squares that are transposed in registers, for axes of any length.
+
+Axes that stay next to each other are one. Where squares do not divide an axis, the last one reaches back::
+
+    y[j, i] = x[i, j]                                                   # i < 100, j < 49
+
+    for r < 7, c < 4:                                                   # squares of 16
+        i0, j0 = min(16 r, 84), min(16 c, 33)
+        16 vectors of x, from x[i0, j0] on, become 16 of y, from y[j0, i0] on
+
+Elements that two squares share are written twice, with the same value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from math import ceil, prod
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.ir import Range, TensorLoad
+from tvm.tirx import BufferRegion, BufferStore, For, ForKind, IterVar, Var
+
+from ..machine.errors import InputError
+from .analysis import block_names, output_blocks, static_extents
+from .restatement import with_nests
+from .streaming import IMPORT_LLVM, elements_before, streaming_store
+from .transposition import transposed
+
+SQUARES = "squares"
+"""The block of the form: one square an iteration, of other axes, rows of squares and columns of squares."""
+
+
+@dataclass(frozen=True)
+class Transposition:
+    """A copy whose input is contiguous along another axis than its output.
+
+    Parameters
+    ----------
+    input, output : Buffer
+        What is copied, and what it becomes.
+    order : tuple of int
+        The output's dimension of each of the input's.
+    axes : tuple of tuple of int
+        The output's dimensions longer than 1, in order; those that follow each other in the input too are
+        together.
+    """
+
+    input: Any
+    output: Any
+    order: tuple[int, ...]
+    axes: tuple[tuple[int, ...], ...]
+
+    @property
+    def dtype(self) -> str:
+        """The elements' type."""
+        return str(self.output.dtype)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """How long the axes are."""
+        return tuple(prod(int(self.output.shape[i]) for i in axis) for axis in self.axes)
+
+    @property
+    def row(self) -> int:
+        """The axis along which the input is contiguous; the output is along the last."""
+        last = next(i for i in reversed(self.order) if int(self.output.shape[i]) > 1)
+        return next(n for n, axis in enumerate(self.axes) if last in axis)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """How long the axes are along which the output and the input are contiguous."""
+        return self.extents[-1], self.extents[self.row]
+
+    def indices(self, place: Sequence[Any]) -> list[Any]:
+        """Return the output's indices of a place, which is given along the axes."""
+        result: list[Any] = [_int(0)] * len(self.order)
+        for axis, position in zip(self.axes, place, strict=True):
+            for i in reversed(axis[1:]):
+                extent = int(self.output.shape[i])
+                result[i], position = position % extent, position // extent
+            result[axis[0]] = position
+        return result
+
+
+@lru_cache(maxsize=16)  # a rule's space asks, and then the restatement
+def find_transposition(func: Any) -> Transposition | None:
+    """Find the one copy that a PrimFunc consists of, if its axes change places and the last is another."""
+    sch = s_tir.Schedule(func)
+    names = block_names(sch)
+    if len(names) != 1 or set(names) != output_blocks(sch) or static_extents(sch, names[0]) is None:
+        return None
+    block = sch.get(sch.get_sblock(names[0]))
+    variables = [v.var for v in block.iter_vars if v.iter_type == IterVar.DataPar]
+    body = block.body
+    if len(block.iter_vars) != len(variables) or not isinstance(body, BufferStore):
+        return None
+    load = body.value
+    if not isinstance(load, TensorLoad) or list(body.indices) != variables:
+        return None
+    if not all(isinstance(i, Var) for i in load.indices) or len(set(load.indices)) != len(variables):
+        return None
+    order = tuple(variables.index(i) for i in load.indices)
+    axes = _axes(order, [int(v.dom.extent) for v in block.iter_vars])
+    found = Transposition(load.source, body.buffer, order, axes)
+    return found if axes and found.row != len(axes) - 1 else None
+
+
+def _axes(order: Sequence[int], extents: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the dimensions longer than 1, put together where one follows the other in both tensors."""
+    follows = set(pairwise(i for i in order if extents[i] > 1))
+    axes: list[tuple[int, ...]] = []
+    for i in (i for i, extent in enumerate(extents) if extent > 1):
+        if axes and (axes[-1][-1], i) in follows:
+            axes[-1] += (i,)
+        else:
+            axes.append((i,))
+    return tuple(axes)
+
+
+def restate(func: Any, lanes: int, streamed: int) -> Any:
+    """Put squares in the place of a transposition's elements.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        One in which `find_transposition` finds a copy.
+    lanes : int
+        Rows and columns of a square, at most the length of both its axes.
+    streamed : int
+        1 writes the output past the caches; its rows are then multiples of ``lanes``.
+
+    Raises
+    ------
+    InputError
+        There is no such copy: a trace may name a form that is not one of its function.
+    """
+    found = find_transposition(func)
+    if found is None or lanes > min(found.sides) or (streamed and found.sides[0] % lanes):
+        raise InputError(f"the function is no transposition that consists of squares of {lanes}")
+    row, column = found.row, len(found.axes) - 1
+    order = sorted(range(len(found.axes)), key=(row, column).__contains__)  # rows and columns last
+    counts = [ceil(n / lanes) if axis in (row, column) else n for axis, n in enumerate(found.extents)]
+    loops, inside = ([Var(f"{name}{axis}", "int64") for axis in range(len(counts))] for name in "iv")
+    place: list[Any] = list(inside)
+    for axis in (row, column):
+        place[axis] = _start(inside[axis], found.extents[axis], lanes)
+    axes = [IterVar(Range(_int(0), _int(counts[n])), inside[n], IterVar.DataPar) for n in order]
+    reads, writes = ([_whole(buffer)] for buffer in (found.input, found.output))
+    body, notes = _square(found, place, lanes, bool(streamed))
+    block = s_tir.SBlock(axes, reads, writes, SQUARES, body, annotations=notes)
+    nest: Any = s_tir.SBlockRealize([loops[n] for n in order], tirx.const(True, "bool"), block)
+    for n in reversed(order):
+        nest = For(loops[n], _int(0), _int(counts[n]), ForKind.SERIAL, nest)
+    return with_nests(func, [nest])
+
+
+def _start(number: Any, extent: int, lanes: int) -> Any:
+    """Return where a square begins; the last one reaches back where squares do not divide the axis."""
+    start = number * lanes
+    return tirx.min(start, _int(extent - lanes)) if extent % lanes else start
+
+
+def _square(found: Transposition, place: Sequence[Any], lanes: int, streamed: bool) -> tuple[Any, Any]:
+    """Return the statements that transpose the square that begins at a place, and their notes."""
+    vector = f"{found.dtype}x{lanes}"
+
+    def indices(axis: int, further: int) -> list[Any]:
+        return found.indices([p + further if n == axis else p for n, p in enumerate(place)])
+
+    columns = [indices(len(place) - 1, n) for n in range(lanes)]
+    loaded = [found.input.vload([there[i] for i in found.order], vector) for there in columns]
+    # TVM computes with a bfloat16 in float32; its bits it only moves.
+    moved = vector.replace("bfloat16", "uint16")
+    steps, rows = transposed([row if moved == vector else tirx.reinterpret(moved, row) for row in loaded])
+    rows = [row if moved == vector else tirx.reinterpret(vector, row) for row in rows]
+    targets = [indices(found.row, n) for n in range(lanes)]
+    if not streamed:
+        return tirx.SeqStmt([*steps, *map(found.output.vstore, targets, rows)]), {}
+    stored, code = streaming_store(lanes, found.dtype)
+    places = [elements_before(found.output, there) for there in targets]
+    calls = [stored(found.output, *each) for each in zip(places, rows, strict=True)]
+    return tirx.SeqStmt([*steps, *map(tirx.Evaluate, calls)]), {IMPORT_LLVM: code}
+
+
+def _whole(buffer: Any) -> Any:
+    return BufferRegion(buffer, [Range(_int(0), extent) for extent in buffer.shape])
+
+
+def _int(value: int) -> Any:
+    return tirx.IntImm("int64", value)
