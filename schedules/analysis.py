@@ -9,7 +9,7 @@ from typing import Any
 from tvm import s_tir
 from tvm.ir import Call, TensorLoad
 from tvm.sym import Analyzer
-from tvm.tirx import IterVar, Var
+from tvm.tirx import IntImm, IterVar, Var
 from tvm_ffi import structural_map, structural_walk
 
 CHOICE = "prim.if_then_else"
@@ -228,7 +228,9 @@ def flat_axes(sch: s_tir.Schedule, block: str) -> int:
             return True
         inner = [int(extent) for extent in buffer.shape[len(indices) - count + 1 :]]
         dense = inner == extents[len(order) - count + 1 :]
-        in_order = are_just(indices[-count:], order[-count:])
+        first, *others = indices[-count:]
+        moved = Analyzer().simplify(first - order[-count])
+        in_order = are_just(others, order[len(order) - count + 1 :]) and isinstance(moved, IntImm)
         return dense and in_order and not index_variables(indices[:-count]) & last
 
     counts = range(len(order), 1, -1)

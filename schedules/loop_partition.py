@@ -16,6 +16,7 @@ from tvm_ffi import structural_walk
 from .loop_bounds import BOUNDING_MARK, shorten_loops
 from .padded_taps import FILLED_MARK, TAPS_MARK, note_columns, shorten_taps
 from .panel_prefetch import PANELS_MARK, set_rows_apart, share_fetches
+from .quotients import lessen_quotients
 from .restatement import with_functions
 from .row_prefetch import AHEAD_MARK, fetch_rows
 from .streaming import STREAM_MARK, stream_vectors
@@ -42,6 +43,7 @@ _LOWER = tvm.ir.transform.Sequential(
         s_tir.transform.LoopPartition(),
         # Conditions that are now plainly true would keep vectors from being made.
         s_tir.transform.StmtSimplify(),
+        lessen_quotients,
         set_rows_apart,
         stream_vectors,
     ]

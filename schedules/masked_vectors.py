@@ -29,8 +29,8 @@ from ..machine.facts import facts
 from ..machine.vector_math import POLYNOMIAL_CALLS
 from .lane_conditions import chooses_by_lane, depends, is_choice, may_need_masks
 from .loop_partition import as_plain_loops
+from .quotients import share_quotients
 from .restatement import with_functions
-from .shared_quotients import share_quotients
 from .whole_buffers import make_buffers_whole
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
@@ -42,7 +42,7 @@ _LEAST_BITS = 32
 def mask_vectors(mod: Any, target: Any) -> Any:
     """Mask the vectors of a module's functions; functions that need none stay as they are.
 
-    Conditions that all lanes share are no reason to (`shared_quotients`), on CPUs without masks neither. What
+    Conditions that all lanes share are no reason to (`quotients`), on CPUs without masks neither. What
     is changed is lowered to plain loops, as in `partition_loops`.
     """
     functions = {name: func for name, func in mod.functions.items() if may_need_masks(func)}

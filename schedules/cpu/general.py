@@ -206,8 +206,6 @@ def _flatten(sch: s_tir.Schedule, name: str, lanes: int) -> bool:
     if extents is None or lanes == 1 or extents[-1] % lanes == 0 or not fills_vectors(sch, name, lanes):
         return False
     flat = flat_axes(sch, name)
-    if prod(extents[-flat:]) % lanes and chooses_along(sch, name):
-        return False
     # Refused where the loops are another block's as well.
     return attempt(sch.fuse, *sch.get_loops(sch.get_sblock(name))[-flat:])
 

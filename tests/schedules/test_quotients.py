@@ -1,13 +1,15 @@
-"""Quotients that all lanes share lose the lane; others keep it."""
+"""Quotients that all lanes share lose the lane; others keep it. Multiples of a divisor leave the sum."""
 
 import pytest
 import tunesmith as ts
+import tvm
+import tvm_ffi
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rule
 from tunesmith.schedules.analysis import index_variables
 from tunesmith.schedules.code_generation import generate_code
+from tunesmith.schedules.quotients import lessen_quotients, share_quotients
 from tunesmith.schedules.restatement import replaced
-from tunesmith.schedules.shared_quotients import share_quotients
 from tvm import tirx
 from tvm.sym import Analyzer
 from tvm.tirx import FloorDiv, FloorMod
@@ -78,3 +80,30 @@ def test_a_weight_that_is_ordered_by_phase_is_read_in_vectors(mcpu, target, asse
     code = generate_code(rule("conv2d").scheduled(workload.func, cpu).mod, cpu).mod.inspect_source("asm")
     assert not any(element in code for element in ("gather", "scatter", "vmovss"))
     assert_right(workload, rule("conv2d").scheduled(workload.func, target))
+
+
+@pytest.mark.parametrize(
+    ("added", "left", "taken"),
+    [(3704, 4, 100), (37, 0, 1), (36, 36, 0), (-1, 36, -1), (-75, 36, -3)],
+)
+def test_multiples_of_the_divisor_are_taken_out_of_a_quotient(added, left, taken):
+    f, out = tirx.Var("f", "int64"), tirx.decl_buffer((1,), "int64", "out")
+    store = tirx.BufferStore(out, FloorDiv(f + tirx.const(added, "int64"), tirx.const(37, "int64")), [0])
+    mod = lessen_quotients(tvm.IRModule({"main": tirx.PrimFunc([f, out], store)}))
+    f, value = mod["main"].params[0], mod["main"].body.value
+    quotient = FloorDiv(f + tirx.const(left, "int64"), tirx.const(37, "int64"))
+    assert tvm_ffi.structural_equal(value, quotient + tirx.const(taken, "int64"))
+    for number in (0, 36, 37, 1000):
+        given = {f: tirx.const(number, "int64")}
+        assert int(Analyzer().simplify(replaced(value, given))) == (number + added) // 37
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v4", "haswell"])
+@pytest.mark.parametrize("shape", [{"c": 100, "d": 37, "more": 31}, {"b": 64, "c": 7, "d": 3, "more": 100}])
+def test_rows_behind_each_other_are_moved_in_vectors(shape, mcpu, target, assert_right):
+    """The second part of a row begins where no vector does, and no lane works out where it is."""
+    workload = ts.workload("concat", **shape, axis="c")
+    cpu = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    code = generate_code(rule("general").scheduled(workload.func, cpu).mod, cpu).mod.inspect_source("asm")
+    assert not any(element in code for element in ("gather", "scatter", "vpmul"))
+    assert_right(workload, rule("general").scheduled(workload.func, target))
