@@ -14,6 +14,7 @@ from .cpu.grouped import GROUPED
 from .cpu.lines import LINES
 from .cpu.matmul import MATMUL
 from .cpu.quantized import QUANTIZED
+from .cpu.repeated import REPEATED
 from .cpu.rows import ROWS
 from .cpu.separable import SEPARABLE
 from .cpu.transpose import TRANSPOSE
@@ -36,6 +37,7 @@ RULES: tuple[ScheduleRule, ...] = (
     LINES,
     ROWS,
     TRANSPOSE,
+    REPEATED,
     GENERAL,
 )
 

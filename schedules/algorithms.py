@@ -19,6 +19,7 @@ from . import (
     attention_form,
     grouped_form,
     lines_form,
+    repeated_form,
     separable_form,
     squares_form,
     whole_rows_form,
@@ -39,6 +40,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "lines": lines_form.restate,
     "padded_attention": attention_form.restate,
     "padded_keys": attention_form.restate,  # the name in traces from before columns were padded too
+    "repeated": repeated_form.restate,
     "squares": squares_form.restate,
     "widened": widened_form.restate,
 }

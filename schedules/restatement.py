@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -71,6 +71,53 @@ def with_functions(mod: Any, changed: Mapping[Any, Any]) -> Any:
     result = tvm.IRModule(dict(mod.functions), attrs=mod.attrs, global_infos=mod.global_infos)
     result.update(tvm.IRModule(dict(changed)))
     return result
+
+
+def with_one_block(
+    func: Any,
+    name: str,
+    counts: Sequence[int],
+    touched: Sequence[Any],
+    body: Callable[[list[Any]], tuple[Sequence[Any], Mapping[str, Any]]],
+) -> Any:
+    """Return a function that consists of one block of statements, inside a loop for each of some counts.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        Whose parameters it has.
+    name : str
+        The block's name.
+    counts : sequence of int
+        Iterations of the loops.
+    touched : sequence of Buffer
+        What the block reads, and last what it writes.
+    body : callable
+        From where the loops are to the block's statements and its annotations.
+    """
+    loops, inside = ([tirx.Var(f"{prefix}{n}", "int64") for n in range(len(counts))] for prefix in "iv")
+    extents = [Range(whole(0), whole(count)) for count in counts]
+    axes = [IterVar(r, v, IterVar.DataPar) for r, v in zip(extents, inside, strict=True)]
+    *reads, write = (
+        tirx.BufferRegion(buffer, [Range(whole(0), extent) for extent in buffer.shape]) for buffer in touched
+    )
+    statements, notes = body(inside)
+    block = s_tir.SBlock(axes, reads, [write], name, tirx.SeqStmt([*statements]), annotations=notes)
+    nest: Any = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), block)
+    for loop, count in reversed(list(zip(loops, counts, strict=True))):
+        nest = tirx.For(loop, whole(0), whole(count), tirx.ForKind.SERIAL, nest)
+    return with_nests(func, [nest])
+
+
+def vector_start(number: Any, extent: int, lanes: int) -> Any:
+    """Return where a vector along an axis begins; the last one reaches back where they do not divide it."""
+    start = number * lanes
+    return tirx.min(start, whole(extent - lanes)) if extent % lanes else start
+
+
+def whole(value: int) -> Any:
+    """Return a number as an index."""
+    return tirx.IntImm("int64", value)
 
 
 def without_mark(loop: Any, mark: str, *, extent: Any = None, body: Any = None) -> Any:

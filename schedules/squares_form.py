@@ -13,7 +13,7 @@ Elements that two squares share are written twice, with the same value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -21,14 +21,14 @@ from math import ceil, prod
 from typing import Any
 
 from tvm import s_tir, tirx
-from tvm.ir import Range, TensorLoad
-from tvm.tirx import BufferRegion, BufferStore, For, ForKind, IterVar, Var
+from tvm.ir import TensorLoad
+from tvm.tirx import BufferStore, IterVar, Var
 
 from ..machine.errors import InputError
 from .analysis import block_names, output_blocks, static_extents
-from .restatement import with_nests
+from .restatement import vector_start, whole, with_one_block
 from .streaming import IMPORT_LLVM, elements_before, streaming_store
-from .transposition import transposed
+from .transposition import moved, transposed
 
 SQUARES = "squares"
 """The block of the form: one square an iteration, of other axes, rows of squares and columns of squares."""
@@ -77,7 +77,7 @@ class Transposition:
 
     def indices(self, place: Sequence[Any]) -> list[Any]:
         """Return the output's indices of a place, which is given along the axes."""
-        result: list[Any] = [_int(0)] * len(self.order)
+        result: list[Any] = [whole(0)] * len(self.order)
         for axis, position in zip(self.axes, place, strict=True):
             for i in reversed(axis[1:]):
                 extent = int(self.output.shape[i])
@@ -142,29 +142,21 @@ def restate(func: Any, lanes: int, streamed: int) -> Any:
     if found is None or lanes > min(found.sides) or (streamed and found.sides[0] % lanes):
         raise InputError(f"the function is no transposition that consists of squares of {lanes}")
     row, column = found.row, len(found.axes) - 1
-    order = sorted(range(len(found.axes)), key=(row, column).__contains__)  # rows and columns last
-    counts = [ceil(n / lanes) if axis in (row, column) else n for axis, n in enumerate(found.extents)]
-    loops, inside = ([Var(f"{name}{axis}", "int64") for axis in range(len(counts))] for name in "iv")
-    place: list[Any] = list(inside)
-    for axis in (row, column):
-        place[axis] = _start(inside[axis], found.extents[axis], lanes)
-    axes = [IterVar(Range(_int(0), _int(counts[n])), inside[n], IterVar.DataPar) for n in order]
-    reads, writes = ([_whole(buffer)] for buffer in (found.input, found.output))
-    body, notes = _square(found, place, lanes, bool(streamed))
-    block = s_tir.SBlock(axes, reads, writes, SQUARES, body, annotations=notes)
-    nest: Any = s_tir.SBlockRealize([loops[n] for n in order], tirx.const(True, "bool"), block)
-    for n in reversed(order):
-        nest = For(loops[n], _int(0), _int(counts[n]), ForKind.SERIAL, nest)
-    return with_nests(func, [nest])
+    order = [n for n in range(column) if n != row] + [row, column]
+    counts = [ceil(found.extents[n] / lanes) if n in (row, column) else found.extents[n] for n in order]
+
+    def body(at: list[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        place = dict(zip(order, at, strict=True))
+        for n in (row, column):
+            place[n] = vector_start(place[n], found.extents[n], lanes)
+        return _square(found, [place[n] for n in range(column + 1)], lanes, bool(streamed))
+
+    return with_one_block(func, SQUARES, counts, (found.input, found.output), body)
 
 
-def _start(number: Any, extent: int, lanes: int) -> Any:
-    """Return where a square begins; the last one reaches back where squares do not divide the axis."""
-    start = number * lanes
-    return tirx.min(start, _int(extent - lanes)) if extent % lanes else start
-
-
-def _square(found: Transposition, place: Sequence[Any], lanes: int, streamed: bool) -> tuple[Any, Any]:
+def _square(
+    found: Transposition, place: Sequence[Any], lanes: int, streamed: bool
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Return the statements that transpose the square that begins at a place, and their notes."""
     vector = f"{found.dtype}x{lanes}"
 
@@ -173,22 +165,12 @@ def _square(found: Transposition, place: Sequence[Any], lanes: int, streamed: bo
 
     columns = [indices(len(place) - 1, n) for n in range(lanes)]
     loaded = [found.input.vload([there[i] for i in found.order], vector) for there in columns]
-    # TVM computes with a bfloat16 in float32; its bits it only moves.
-    moved = vector.replace("bfloat16", "uint16")
-    steps, rows = transposed([row if moved == vector else tirx.reinterpret(moved, row) for row in loaded])
-    rows = [row if moved == vector else tirx.reinterpret(vector, row) for row in rows]
+    steps, rows = transposed([moved(row) for row in loaded])
+    rows = [moved(row, found.dtype) for row in rows]
     targets = [indices(found.row, n) for n in range(lanes)]
     if not streamed:
-        return tirx.SeqStmt([*steps, *map(found.output.vstore, targets, rows)]), {}
+        return [*steps, *map(found.output.vstore, targets, rows)], {}
     stored, code = streaming_store(lanes, found.dtype)
     places = [elements_before(found.output, there) for there in targets]
     calls = [stored(found.output, *each) for each in zip(places, rows, strict=True)]
-    return tirx.SeqStmt([*steps, *map(tirx.Evaluate, calls)]), {IMPORT_LLVM: code}
-
-
-def _whole(buffer: Any) -> Any:
-    return BufferRegion(buffer, [Range(_int(0), extent) for extent in buffer.shape])
-
-
-def _int(value: int) -> Any:
-    return tirx.IntImm("int64", value)
+    return [*steps, *map(tirx.Evaluate, calls)], {IMPORT_LLVM: code}

@@ -123,6 +123,16 @@ def _pairs(square: Sequence[Any], part: int) -> Iterator[tuple[tuple[Any, Any], 
             yield from (((square[i], square[i + part // 2]), half) for half in (0, 1))
 
 
+def moved(vector: Any, dtype: str = "uint16") -> Any:
+    """Return a vector of bfloat16 as its bits, or what its bits have become; any other as it is.
+
+    TVM computes with a bfloat16 in float32, and makes that of one that is only moved as well.
+    """
+    bits, lanes = str(vector.ty.dtype).partition("x")[::2]
+    other = {"bfloat16": "uint16", "uint16": dtype}.get(bits, bits)
+    return vector if other == bits else tirx.reinterpret(f"{other}x{lanes}", vector)
+
+
 def performing(described: Any, steps: Sequence[Any], notes: Mapping[str, Any] | None = None) -> Any:
     """Return a function with the buffers and regions of an intrinsic's description and other statements."""
     block = described.body.block
