@@ -17,6 +17,7 @@ from typing import Any
 
 from tvm import te, tirx
 from tvm.ir import TensorLoad
+from tvm.sym import detect_linear_equation
 from tvm.tirx import FloatImm, IntImm
 
 from ..machine.errors import InputError
@@ -57,6 +58,12 @@ class SeparableWindow(Reduction):
     def down(self) -> list[Any]:
         """The axes that are reduced in the first step."""
         return [v for v in self.reduced if not v.same_as(self.along)]
+
+    @property
+    def moves_by_one(self) -> bool:
+        """Tell whether the next window along the line begins one element on."""
+        parts = detect_linear_equation(self.load.indices[-1], [self.kept[-1].var])
+        return bool(parts) and isinstance(parts[0], IntImm) and int(parts[0]) == 1
 
     @property
     def axis(self) -> int:

@@ -5,8 +5,10 @@ import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import in_form
+from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu.separable import SEPARABLE
 from tunesmith.schedules.separable_form import find_separable, restate
 from tvm import te
@@ -116,6 +118,32 @@ def test_it_is_found_and_every_block_of_lines_is_right(name, target, assert_righ
     assert rules_for(workload.func, target)[0] is SEPARABLE
     for knobs in SEPARABLE.space(workload.func, target).points:
         assert_right(workload, SEPARABLE.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "dtype", "stride", "side", "lanes", "lines"),
+    [
+        ("x86-64-v4", "float32", 1, 7, 16, 7),
+        ("x86-64-v4", "float32", 1, 112, 16, 16),  # 7 KiB of columns, a quarter of 32
+        ("x86-64-v4", "float32", 2, 112, 1, 56),
+        ("x86-64-v4", "float16", 1, 112, 1, 112),
+        ("x86-64-v4", "float64", 1, 14, 1, 14),
+        ("haswell", "float32", 1, 7, 1, 7),
+        ("haswell", "float32", 1, 112, 1, 112),
+    ],
+)
+def test_lines_are_masked_vectors_where_windows_move_by_one(mcpu, dtype, stride, side, lanes, lines):
+    shape = {**POOL, "n": 1, "c": 64, "h": side, "w": side, "stride": stride, "dtype": dtype}
+    machine = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    default = SEPARABLE.space(ts.workload("max_pool2d", **shape).func, machine).default
+    assert (default["lanes"], default["lines"]) == (lanes, lines)
+
+
+def test_masked_lines_are_vectors_only():
+    cpu = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    workload = ts.workload("max_pool2d", n=1, h=7, w=7, c=64, kernel=3, padding=1, layout="NCHW")
+    code = generate_code(SEPARABLE.scheduled(workload.func, cpu).mod, cpu).mod.inspect_source("asm")
+    assert "vmaxps" in code and "vmaxss" not in code and "{%k" in code
 
 
 @pytest.mark.parametrize("name", OTHERS)
