@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from .interrupts import raise_kept_interrupt
@@ -74,10 +75,18 @@ def blamed(what: str, function: Callable[..., Any]) -> Iterator[None]:
 
 
 def _place(function: Callable[..., Any], error: Exception) -> str:
-    """Name the deepest line of the function's own file that an error passed through."""
+    """Name the deepest line of the function's own file that an error passed through.
+
+    A function that another process has sent has lost its code's file name, and kept that of its module.
+    """
     code = getattr(function, "__code__", None)
     if code is None:
         return ""
-    file = code.co_filename
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    file = _file_of(function.__globals__, code)
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if _file_of(frame.f_globals, frame.f_code) == file]
     return f" in {Path(file).name}, line {lines[-1] if lines else code.co_firstlineno}"
+
+
+def _file_of(names: Mapping[str, Any], code: CodeType) -> str:
+    return str(names.get("__file__") or code.co_filename)
