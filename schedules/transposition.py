@@ -1,13 +1,16 @@
-"""Transposing a square of elements in registers: log2(lanes) rounds in which pairs of rows swap elements.
+"""Transposing a square of elements in registers: log2(lanes) rounds in which pairs of rows exchange elements.
 
 Element by element, a transposition reads or writes one element a step. A square of ``lanes`` rows is read as
-``lanes`` vectors, and in round s (of distance d = 1, 2, 4, ...) the rows i and i + d swap the elements whose
-positions differ from theirs in d::
+``lanes`` vectors. In parts of 128 bits, of n elements, each row of the first half of n is interleaved with
+its like in the second, log2(n) times::
 
-    a0 a1 a2 a3      a0 b0 a2 b2      a0 b0 c0 d0
-    b0 b1 b2 b3  ->  a1 b1 a3 b3  ->  a1 b1 c1 d1
-    c0 c1 c2 c3      c0 d0 c2 d2      a2 b2 c2 d2
-    d0 d1 d2 d3      c1 d1 c3 d3      a3 b3 c3 d3
+    a0 a1 a2 a3      a0 c0 a1 c1      a0 b0 c0 d0
+    b0 b1 b2 b3  ->  a2 c2 a3 c3  ->  a1 b1 c1 d1
+    c0 c1 c2 c3      b0 d0 b1 d1      a2 b2 c2 d2
+    d0 d1 d2 d3      b2 d2 b3 d3      a3 b3 c3 d3
+
+Of wider vectors the rows i and i + d, d = n, 2n, ..., then swap the parts whose positions differ from theirs
+in d.
 
 References
 ----------

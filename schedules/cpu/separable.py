@@ -83,6 +83,7 @@ def schedule_separable(sch: s_tir.Schedule, *, axis: int, lines: int, lanes: int
         vectorize_last(sch, tail, lanes)
         column = _vectorized(sch, column, taps, lanes)
         partition(sch, pixel)
+    # Not the lines of `down`: where a block is shorter than what lies beyond the image, TVM cuts beyond it.
     for loop in (line, column):
         partition(sch, loop)
     for reduced in ([tap], taps):
