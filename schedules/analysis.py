@@ -9,7 +9,7 @@ from typing import Any
 from tvm import s_tir
 from tvm.ir import Call, TensorLoad
 from tvm.sym import Analyzer
-from tvm.tirx import IntImm, IterVar, Var
+from tvm.tirx import BufferStore, IntImm, IterVar, Var
 from tvm_ffi import structural_map, structural_walk
 
 CHOICE = "prim.if_then_else"
@@ -85,6 +85,23 @@ def plain_reduction(func: Any) -> Reduction | None:
     kept, block = [v.var for v in found.kept], found.block
     plain = len(block.writes) == 1 and len(kept) > 1 and are_just(block.body.indices, kept)
     return found if plain else None
+
+
+def plain_copy(func: Any) -> Any | None:
+    """Return the one block that a PrimFunc consists of, if it stores loads in the order of its loops.
+
+    None where it is something else, or an extent is symbolic.
+    """
+    sch = s_tir.Schedule(func)
+    names = block_names(sch)
+    if len(names) != 1 or set(names) != output_blocks(sch) or static_extents(sch, names[0]) is None:
+        return None
+    block = sch.get(sch.get_sblock(names[0]))
+    body, variables = block.body, [v.var for v in block.iter_vars]
+    kept = all(v.iter_type == IterVar.DataPar for v in block.iter_vars)
+    if not kept or not isinstance(body, BufferStore) or not isinstance(body.value, TensorLoad):
+        return None
+    return block if are_just(body.indices, variables) else None
 
 
 def loads_of(body: Any) -> list[Any]:

@@ -19,12 +19,11 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from tvm import s_tir, tirx
-from tvm.ir import TensorLoad
-from tvm.tirx import BufferStore, FloorDiv, IntImm, IterVar
+from tvm import tirx
+from tvm.tirx import FloorDiv, IntImm
 
 from ..machine.errors import InputError
-from .analysis import are_just, block_names, index_variables, output_blocks, static_extents
+from .analysis import index_variables, plain_copy
 from .restatement import replaced, vector_start, with_one_block
 from .transposition import moved
 
@@ -67,17 +66,10 @@ class Repetition:
 @lru_cache(maxsize=16)  # a rule's space asks, and then the restatement
 def find_repetition(func: Any) -> Repetition | None:
     """Find the one copy that a PrimFunc consists of, if it repeats each element of its lines."""
-    sch = s_tir.Schedule(func)
-    names = block_names(sch)
-    if len(names) != 1 or set(names) != output_blocks(sch) or static_extents(sch, names[0]) is None:
+    block = plain_copy(func)
+    if block is None:
         return None
-    block = sch.get(sch.get_sblock(names[0]))
-    variables, body = [v.var for v in block.iter_vars], block.body
-    if any(v.iter_type != IterVar.DataPar for v in block.iter_vars) or not isinstance(body, BufferStore):
-        return None
-    load = body.value
-    if not isinstance(load, TensorLoad) or not are_just(body.indices, variables):
-        return None
+    variables, load = [v.var for v in block.iter_vars], block.body.value
     *others, last = load.indices
     if not isinstance(last, FloorDiv) or not last.a.same_as(variables[-1]) or not isinstance(last.b, IntImm):
         return None

@@ -20,12 +20,11 @@ from itertools import pairwise
 from math import ceil, prod
 from typing import Any
 
-from tvm import s_tir, tirx
-from tvm.ir import TensorLoad
-from tvm.tirx import BufferStore, IterVar, Var
+from tvm import tirx
+from tvm.tirx import Var
 
 from ..machine.errors import InputError
-from .analysis import block_names, output_blocks, static_extents
+from .analysis import plain_copy
 from .restatement import vector_start, whole, with_one_block
 from .streaming import IMPORT_LLVM, elements_before, streaming_store
 from .transposition import moved, transposed
@@ -89,23 +88,15 @@ class Transposition:
 @lru_cache(maxsize=16)  # a rule's space asks, and then the restatement
 def find_transposition(func: Any) -> Transposition | None:
     """Find the one copy that a PrimFunc consists of, if its axes change places and the last is another."""
-    sch = s_tir.Schedule(func)
-    names = block_names(sch)
-    if len(names) != 1 or set(names) != output_blocks(sch) or static_extents(sch, names[0]) is None:
+    block = plain_copy(func)
+    if block is None:
         return None
-    block = sch.get(sch.get_sblock(names[0]))
-    variables = [v.var for v in block.iter_vars if v.iter_type == IterVar.DataPar]
-    body = block.body
-    if len(block.iter_vars) != len(variables) or not isinstance(body, BufferStore):
-        return None
-    load = body.value
-    if not isinstance(load, TensorLoad) or list(body.indices) != variables:
-        return None
+    variables, load = [v.var for v in block.iter_vars], block.body.value
     if not all(isinstance(i, Var) for i in load.indices) or len(set(load.indices)) != len(variables):
         return None
     order = tuple(variables.index(i) for i in load.indices)
     axes = _axes(order, [int(v.dom.extent) for v in block.iter_vars])
-    found = Transposition(load.source, body.buffer, order, axes)
+    found = Transposition(load.source, block.body.buffer, order, axes)
     return found if axes and found.row != len(axes) - 1 else None
 
 

@@ -33,17 +33,15 @@ STREAM_MARK = "tunesmith.stream"
 IMPORT_LLVM = "pragma_import_llvm"
 """TVM's attribute of a block that calls functions of this LLVM IR."""
 
-_NAME = "tunesmith_stream_{lanes}_{dtype}"
-_NAMED = re.compile(
-    _NAME.format(lanes=r"(2|4|8|16|32|64)", dtype="(float32|float64|float16|int32|int8|uint8)")
-)
-
-# A smaller output may still be in the cache when it is read.
-_PART_OF_CACHE = 4
-
 _LLVM_TYPES = {
     "float32": "float", "float64": "double", "float16": "half", "int32": "i32", "int8": "i8", "uint8": "i8",
 }  # fmt: skip
+
+_NAME = "tunesmith_stream_{lanes}_{dtype}"
+_NAMED = re.compile(_NAME.format(lanes=r"(2|4|8|16|32|64)", dtype=f"({'|'.join(_LLVM_TYPES)})"))
+
+# A smaller output may still be in the cache when it is read.
+_PART_OF_CACHE = 4
 
 _FUNCTION = """
 define void @{name}(ptr %place, <{lanes} x {type}> %vector) alwaysinline {{
