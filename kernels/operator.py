@@ -100,6 +100,9 @@ class Operator:
     ranges : mapping of str to (float, float)
         Inputs that make sense within bounds only, such as a variance, by name; test data is drawn there.
         Integers of a sum that is rounded to a narrow type are given their full range here.
+    vary : callable or None
+        ``vary(*inputs)`` changes every second set of test data in place, where kernels may take other steps
+        by how large values are.
     libraries : Libraries or None
         How NumPy, PyTorch and ONNX Runtime compute it, to be compared with.
     """
@@ -114,6 +117,7 @@ class Operator:
     script: Callable[..., Any] | None = None
     check: Callable[..., None] | None = field(default=None)
     ranges: Ranges = field(default_factory=dict)
+    vary: Callable[..., None] | None = None
     libraries: Libraries | None = None
 
     def complete(self, shape: Shape) -> dict[str, int | str]:
@@ -163,6 +167,7 @@ class Operator:
             flops=flops,
             reference=partial(self.reference, **full),
             ranges=self.ranges,
+            vary=self.vary,
             libraries=self.libraries,
         )
 
@@ -215,6 +220,8 @@ class Workload:
         Positions of arguments that are constant between calls of the model it came from.
     ranges : mapping of str to (float, float)
         Bounds of inputs by name, where not [-1, 1): see `Operator`.
+    vary : callable or None
+        Changes the inputs of every second set of test data: see `Operator`.
     libraries : Libraries or None
         How other libraries compute it, where its operator says so.
     """
@@ -227,6 +234,7 @@ class Workload:
     reference: Callable[..., np.ndarray] | None = None
     weights: tuple[int, ...] = ()
     ranges: Ranges = field(default_factory=dict)
+    vary: Callable[..., None] | None = None
     libraries: Libraries | None = None
 
     @cached_property

@@ -38,8 +38,9 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "whole_rows": whole_rows_form.restate,
     "separable": separable_form.restate,
     "lines": lines_form.restate,
-    "padded_attention": attention_form.restate,
-    "padded_keys": attention_form.restate,  # the name in traces from before columns were padded too
+    "attention": attention_form.restate,
+    "padded_attention": attention_form.restate,  # the names in traces from before scores were bounded,
+    "padded_keys": attention_form.restate,  # and from before columns were padded too
     "repeated": repeated_form.restate,
     "squares": squares_form.restate,
     "widened": widened_form.restate,

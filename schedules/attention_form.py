@@ -23,6 +23,7 @@ from tvm_ffi import structural_map
 from ..kernels.attention import MASKED
 from ..machine.errors import InputError
 from .analysis import loads_of
+from .attention_bound import can_bound, with_bound
 from .attention_nest import PADDED_KEYS, PADDED_VALUES, Attention, find_attention
 from .contraction import product_operands
 from .restatement import held_block, nests, replaced, with_longer_axis, with_nests
@@ -40,8 +41,8 @@ def can_pad_values(func: Any) -> bool:
     return nest is not None and _lies(_blocks(func)[nest.mixed], (2, 1))
 
 
-def restate(func: Any, width: int, columns: int = 1) -> Any:
-    """Lengthen the keys to a multiple of ``width``, the values' rows to a multiple of ``columns``.
+def restate(func: Any, width: int, columns: int = 1, lanes: int = 0) -> Any:
+    """Lengthen the keys to a multiple of ``width``, the values' rows to one of ``columns``, and bound scores.
 
     Parameters
     ----------
@@ -49,13 +50,31 @@ def restate(func: Any, width: int, columns: int = 1) -> Any:
         An unscheduled one.
     width, columns : int
         Elements of one or more vectors; 1: they stay as they are.
+    lanes : int
+        Elements of a vector, where lengths of queries and keys are to bound scores (`attention_bound`); 0:
+        they are not.
 
     Raises
     ------
     InputError
-        It is no such attention, or both are such multiples: a trace may name a form that is not one of its
+        It is no such attention, or there is nothing to do: a trace may name a form that is not one of its
         function.
     """
+    columns = max(columns, 1)
+    if not lanes:
+        return _padded(func, width, columns)
+    nest = find_attention(func)
+    if nest is None or not can_bound(func, nest):
+        raise InputError("the function is no attention whose scores are products times a number")
+    if nest.n % width or nest.columns % columns:
+        func = _padded(func, width, columns)
+        nest = find_attention(func)
+    if nest is None or nest.n % lanes:
+        raise InputError(f"the function is no attention over keys that are whole vectors of {lanes}")
+    return with_bound(func, nest, lanes)
+
+
+def _padded(func: Any, width: int, columns: int) -> Any:
     nest = find_attention(func)
     longer, wider = (nest.n % width, nest.columns % columns) if nest is not None else (0, 0)
     allowed = (not longer or can_pad_keys(func)) and (not wider or can_pad_values(func))

@@ -7,10 +7,19 @@ from functools import lru_cache
 from typing import Any
 
 from tvm import s_tir
+from tvm.ir import Call
 from tvm.tirx import LE, Add, FloatImm, IntImm, IterVar, Select
 from tvm_ffi import structural_walk
 
-from .analysis import block_names, chooses_along, index_variables, is_reduction, output_blocks, static_extents
+from .analysis import (
+    CHOICE,
+    block_names,
+    chooses_along,
+    index_variables,
+    is_reduction,
+    output_blocks,
+    static_extents,
+)
 from .contraction import product_operands
 
 PADDED_KEYS = "attention_padded_keys"
@@ -18,6 +27,14 @@ PADDED_KEYS = "attention_padded_keys"
 
 PADDED_VALUES = "attention_padded_values"
 """The block that widens the values, in the same form."""
+
+LONGEST = ("attention_longest_query", "attention_longest_key")
+"""The blocks that find the largest squares of lengths, in the form of `attention_bound`."""
+
+LITTLE, PARTS, TOTAL = "attention_little", "attention_parts", "attention_total"
+"""The blocks that tell whether scores are little, and that sum their powers of two, in the same form."""
+
+_OF_FORMS = {PADDED_KEYS, PADDED_VALUES, *LONGEST, LITTLE, PARTS, TOTAL}
 
 # A score below is that of a masked key, whatever number stands for one: beside any other its weight is 0.
 _HIDDEN = -1e20
@@ -68,7 +85,7 @@ class Attention:
 def find_attention(func: Any) -> Attention | None:
     """Find attention in an unscheduled PrimFunc: two products, between them a softmax that divides last."""
     sch = s_tir.Schedule(func)
-    names = block_names(sch)
+    names = [name for name in block_names(sch) if name not in _OF_FORMS]
     if not names or len(set(names)) != len(names) or len(output_blocks(sch)) != 1:
         return None
     if any(static_extents(sch, name) is None for name in names):
@@ -79,7 +96,8 @@ def find_attention(func: Any) -> Attention | None:
         return None
 
     def readers(name: str) -> list[str]:
-        return [str(sch.get(r).name_hint) for r in sch.get_consumers(sch.get_sblock(name))]
+        found = (str(sch.get(r).name_hint) for r in sch.get_consumers(sch.get_sblock(name)))
+        return [name for name in found if name not in _OF_FORMS]
 
     def only(found: list[str]) -> str:
         return found[0] if len(found) == 1 else ""
@@ -95,7 +113,6 @@ def find_attention(func: Any) -> Attention | None:
     (output,) = output_blocks(sch)
     inverse = only(readers(row_sum))
     known = {first, score, row_max, weight, row_sum, mixed, output, inverse, *readers(mixed)}
-    known |= {PADDED_KEYS, PADDED_VALUES} & set(names)
     shapes = static_extents(sch, first), static_extents(sch, mixed)
     if known != set(names) or shapes[0] is None or shapes[1] is None or len(shapes[0]) != 4 != len(shapes[1]):
         return None
@@ -129,6 +146,8 @@ def find_attention(func: Any) -> Attention | None:
 def _keys_ahead(score: Any) -> int | None:
     """Return how many keys after its own position a query sees, None where the score is not masked so."""
     value = getattr(score.body, "value", None)
+    if isinstance(value, Call) and str(getattr(value.op, "name", "")) == CHOICE:
+        value = value.args[2]
     if not isinstance(value, Select) or not isinstance(value.condition, LE) or len(score.iter_vars) != 3:
         return None
     (_, query, key), seen, hidden = (v.var for v in score.iter_vars), value.condition, value.false_value

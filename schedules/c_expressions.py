@@ -96,7 +96,7 @@ class Expressions:
         self.taken: set[str] = set()
         self.helpers: dict[str, str] = {}
         # TVM's simplifier writes out again what has a name: a transposition would grow to many pages.
-        self.shuffled: dict[str, str] = {}
+        self.bound: dict[str, str] = {}
         self.ranges = sym.Analyzer()
 
     def name(self, variable: Any) -> str:
@@ -138,6 +138,8 @@ class Expressions:
     def write(self, node: Any, binding: int = 0) -> str:
         """Write an expression, in parentheses where it binds weaker than what is around it."""
         text, strength = self._bound(node)
+        if text in self.bound:
+            return self.bound[text]
         return f"({text})" if strength < binding else text
 
     def _bound(self, node: Any) -> tuple[str, int]:
@@ -164,8 +166,7 @@ class Expressions:
         if isinstance(node, tirx.Select):
             return self._choice(node.condition, node.true_value, node.false_value), _CONDITIONAL
         if isinstance(node, tirx.Shuffle):
-            text = self._shuffled(node)
-            return self.shuffled.get(text, text), _ATOM
+            return self._shuffled(node), _ATOM
         if isinstance(node, ir.Call):
             return self._call(node)
         raise no_words_for(node)
@@ -196,11 +197,14 @@ class Expressions:
     def _shuffled(self, node: Any) -> str:
         """Write a shuffle. C shuffles two vectors, so that more are joined before."""
         vectors, lanes = [*map(self.write, node.vectors)], int(node.vectors[0].ty.dtype.lanes)
+        if len(vectors) == len(node.indices) == 1:
+            return f"{self.write(node.vectors[0], _ATOM)}[{self.write(node.indices[0])}]"
         while len(vectors) > 2:
             pairs, lanes = zip(vectors[::2], vectors[1::2], strict=True), 2 * lanes
             whole = ", ".join(map(str, range(lanes)))
             vectors = [f"__builtin_shufflevector({one}, {other}, {whole})" for one, other in pairs]
-        return f"__builtin_shufflevector({', '.join([*vectors, *map(self.write, node.indices)])})"
+        pair = vectors if len(vectors) == 2 else vectors * 2
+        return f"__builtin_shufflevector({', '.join([*pair, *map(self.write, node.indices)])})"
 
     def _choice(self, condition: Any, yes: Any, no: Any) -> str:
         parts = (self.write(each, _CONDITIONAL + 1) for each in (condition, yes, no))

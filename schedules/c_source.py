@@ -16,6 +16,7 @@ import tvm
 from tvm import ir, s_tir, tirx
 from tvm_ffi import structural_walk
 
+from .analysis import loads_of
 from .c_expressions import ALIGNMENT, Expressions, c_type, identifier, no_words_for
 from .streaming import stored_by
 
@@ -119,7 +120,7 @@ class _Writer:
     def _write_For(self, node: Any) -> Iterator[str]:
         if node.thread_binding is not None:
             raise no_words_for(node, "a loop bound to a GPU's threads")
-        taken, shuffled = set(self._c.taken), dict(self._c.shuffled)
+        taken, bound = set(self._c.taken), dict(self._c.bound)
         start, extent = self._c.write(node.min), self._c.write(node.min + node.extent)
         self._c.ranges.bind(node.loop_var, ir.Range.from_min_extent(node.min, node.extent))
         name, kind = self._c.name(node.loop_var), c_type(node.loop_var.ty.dtype)
@@ -132,7 +133,7 @@ class _Writer:
         yield f"for ({kind} {name} = {start}; {name} < {extent}; ++{name}) {{"
         yield from self._inside(node.body)
         yield "}"
-        self._c.taken, self._c.shuffled = taken, shuffled
+        self._c.taken, self._c.bound = taken, bound
 
     def _write_BufferStore(self, node: Any) -> Iterator[str]:
         element, value = self._c.element(node.buffer, node.indices), node.value
@@ -158,8 +159,9 @@ class _Writer:
         value = self._c.write(node.value)
         name = self._c.name(node.var)
         yield f"{self._c.type(node.value.ty.dtype)} {name} = {value};"
-        if isinstance(node.value, tirx.Shuffle):
-            self._c.shuffled[value] = name
+        # What is loaded may be another value later.
+        if not loads_of(node.value) and int(node.value.ty.dtype.lanes) > 1:
+            self._c.bound[value] = name
 
     def _write_AttrStmt(self, node: Any) -> Iterator[str]:
         yield from self._lines(node.body)

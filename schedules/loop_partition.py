@@ -14,6 +14,7 @@ from tvm import s_tir, tirx
 from tvm_ffi import structural_walk
 
 from .loop_bounds import BOUNDING_MARK, shorten_loops
+from .needless_loops import NEEDLESS_MARK, skip_needless_loops
 from .padded_taps import FILLED_MARK, TAPS_MARK, note_columns, shorten_taps
 from .panel_prefetch import PANELS_MARK, set_rows_apart, share_fetches
 from .quotients import lessen_quotients
@@ -38,6 +39,7 @@ _LOWER = tvm.ir.transform.Sequential(
         s_tir.transform.LowerOpaqueBlock(),
         shorten_loops,
         shorten_taps,
+        skip_needless_loops,
         fetch_rows,
         share_fetches,
         s_tir.transform.LoopPartition(),
@@ -74,4 +76,5 @@ def _is_marked(func: Any) -> bool:
     if isinstance(func, tirx.PrimFunc):
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
     marks = {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK, PANELS_MARK, STREAM_MARK}
+    marks |= {NEEDLESS_MARK}
     return bool(found & marks)

@@ -20,8 +20,12 @@ After::
 
 One query makes no matrix product: each key is read where it lies, and summed in parts as a row is.
 With a causal mask, a block of queries goes no further than to its last query's last key (`loop_bounds`).
-Of the m x n scores a block of rows exists at a time, in L2. The sum over all keys is known before the second
-product, so nothing is scaled again as an online softmax must: on a CPU a row of scores is small beside L2.
+Where the lengths of queries and keys bound the scores, weights are computed and added up on the tiles of the
+first product, and no maxima are taken (`attention_bound`).
+
+Of the m x n scores a block of rows exists at a time, in L2. The sum over all keys is known before the
+second product, so nothing is scaled again as an online softmax must: on a CPU a row of scores is small beside
+L2.
 
 References
 ----------
@@ -30,7 +34,7 @@ Dao et al., "FlashAttention", 2022 (which keeps scores in shared memory, where w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import Any
 
@@ -39,10 +43,20 @@ from tvm.tirx import IndexMap
 
 from ...machine.vector_math import CHAINS
 from ..analysis import block_names, loops_by_kind
-from ..attention_nest import PADDED_KEYS, PADDED_VALUES, Attention, find_attention
+from ..attention_nest import (
+    LITTLE,
+    LONGEST,
+    PADDED_KEYS,
+    PADDED_VALUES,
+    PARTS,
+    Attention,
+    find_attention,
+)
+from ..in_place import compute_in_place
 from ..lane_reduction import arrange_parts, reduce_in_lanes
 from ..loop_bounds import bound_loops
 from ..loop_partition import partition
+from ..needless_loops import run_unless
 from ..restatement import replaced
 from ..rule import ScheduleRule
 from ..space import Knobs
@@ -57,6 +71,9 @@ from ..transforms import (
 from .attention_space import attention_space
 from .tile_choice import LEAST_LANES
 
+# Loops around what is computed on a tile of scores: heads, blocks of queries, panels, tiles.
+_ON_TILE = 4
+
 
 def schedule_attention(
     sch: s_tir.Schedule,
@@ -69,6 +86,7 @@ def schedule_attention(
     pad: int,
     values: int = 0,
     widen: int = 0,
+    bounded: int = 0,
 ) -> None:
     """Rewrite attention in place.
 
@@ -92,6 +110,8 @@ def schedule_attention(
     pad, widen : int
         The keys, and the columns of the values, are as many as `attention_form` makes them: a multiple of
         this; 0: they are as they were.
+    bounded : int
+        1: where lengths bound a head's scores, weights are computed on each tile (`attention_bound`).
     """
     del pad, widen
     nest = find_attention(sch.mod["main"])
@@ -109,13 +129,16 @@ def schedule_attention(
     _keep_columns(sch, nest)
     head, block_loop = _blocks_of_queries(sch, nest, block)
     names = block_names(sch)
+    once = [LITTLE, *LONGEST] if bounded else []
     copies = [name for name in (keys, columns, PADDED_KEYS, PADDED_VALUES) if name in names]
     across = int(sch.get(sch.get_loops(sch.get_sblock(nest.output))[-1]).extent)
     # No vector of what is padded, or of what is left of it, ends within a row.
     parts = {PADDED_KEYS: gcd(nest.d, lanes), PADDED_VALUES: gcd(across, lanes)}
-    moved = [name for name in names[: names.index(nest.output)] if name not in copies]
+    moved = [name for name in names[: names.index(nest.output)] if name not in (*copies, *once)]
     for name in reversed(moved):
         sch.compute_at(sch.get_sblock(name), block_loop)
+    for name in once:
+        sch.compute_at(sch.get_sblock(name), head)
     for name in copies:
         sch.compute_at(sch.get_sblock(name), head)
         if name != keys:
@@ -123,18 +146,30 @@ def schedule_attention(
     cut = nest.m % block != 0
     if nr:
         _write_panels(sch, nest, keys, lanes, nr)
-        panel, _ = _tile(sch, nest.product, nest.score, lanes, mr, nr, cut and not nest.chosen)
+        panel = _score_tiles(sch, nest, lanes, mr, nr, cut and not nest.chosen)
     else:
         panel = _arrange(sch, dots)
         vectorize_last(sch, sch.get_sblock(nest.score), lanes)
-    _, key = _tile(sch, nest.mixed, None, lanes, mr, nc, cut)
+    key = _tile(sch, nest.mixed, lanes, mr, nc, cut)
     # Loops that a mask may cut to a few steps are taken register by register, see `lane_reduction`.
     steps = [_arrange(sch, parts, 0 if ahead is None else lanes) for parts in sums]
     vectorize_last(sch, sch.get_sblock(nest.weight), together * lanes)
+    if bounded:
+        _leave_out_maxima(sch, nest, [name for parts in sums for name in parts])
     if ahead is not None:
         *_, vectors, _ = sch.get_loops(sch.get_sblock(nest.weight))
         bound_loops(sch, block_loop, block, ahead, [panel, vectors, *steps, key], nest.n)
     vectorize_last(sch, sch.get_sblock(nest.output), lanes if across <= lanes else gcd(across, lanes))
+
+
+def _leave_out_maxima(sch: s_tir.Schedule, nest: Attention, partial: Sequence[str]) -> None:
+    """Let weights take the place of scores; where scores are little they are weights, and this is all.
+
+    ``partial``: the blocks of partial results of rows' maxima and sums.
+    """
+    compute_in_place(sch, nest.score, nest.weight)
+    for name in (nest.row_max, nest.weight, nest.row_sum, *(f"{part}_update" for part in partial)):
+        run_unless(sch, sch.get_loops(sch.get_sblock(name))[2], LITTLE)
 
 
 def _write_panels(sch: s_tir.Schedule, nest: Attention, panels: str, lanes: int, nr: int) -> None:
@@ -176,7 +211,7 @@ def _keep_columns(sch: s_tir.Schedule, nest: Attention) -> None:
 def _panels(sch: s_tir.Schedule, name: str, order: IndexMap) -> str:
     """Lay the second operand of a product out in panels; return the name of the block that does."""
     product = sch.get_sblock(name)
-    copy = sch.cache_read(product, 1, "global")
+    copy = sch.cache_read(product, 1, "global", [product])
     relayout_read(sch, product, 1, copy, order)
     return str(sch.get(copy).name_hint)
 
@@ -192,32 +227,55 @@ def _blocks_of_queries(sch: s_tir.Schedule, nest: Attention, block: int) -> tupl
     return head, blocks
 
 
-def _tile(
-    sch: s_tir.Schedule, name: str, after: str | None, lanes: int, mr: int, nr: int, cut: bool = False
-) -> tuple[Any, Any]:
-    """Sum tiles of a product in registers, and compute what reads it on each tile.
+def _score_tiles(sch: s_tir.Schedule, nest: Attention, lanes: int, mr: int, nr: int, cut: bool) -> Any:
+    """Compute scores on tiles whose products are in registers, and what is summed of them at once.
 
     ``cut``: one block of queries has fewer of them; its last tile, of fewer rows, is one of its own then. TVM
     must not cut a tile that has conditions on its rows: it would cut by those too, beyond the loop's ends.
-    Returns the loops over tiles of columns and over what is summed.
+    Returns the loop over panels.
+    """
+    score, product = (sch.get_sblock(name) for name in (nest.score, nest.product))
+    _, _, *rows, column = sch.get_loops(score)
+    panels, vectors, lane = sch.split(column, [None, nr // lanes, lanes])
+    tile, row = sch.split(rows[0] if rows else sch.add_unit_loop(panels), [None, mr])
+    sch.reorder(panels, tile, row, vectors, lane)
+    sch.compute_at(product, tile)
+    along = _sum_in_registers(sch, product, _ON_TILE, lanes)
+    if PARTS in block_names(sch):
+        parts = sch.get_sblock(PARTS)
+        sch.reverse_compute_at(parts, tile)
+        _add_up(sch, parts, panels)
+    _unrolled(sch, [row, vectors], lane)
+    if cut:
+        partition(sch, tile)
+    sch.decompose_reduction(product, along)
+    return panels
+
+
+def _add_up(sch: s_tir.Schedule, parts: Any, panels: Any) -> None:
+    """Add a tile's weights to the parts of its rows' sums, which are zero before the first panel."""
+    (*rows, part), vectors = loops_by_kind(sch, parts, _ON_TILE)
+    sch.reorder(*rows, *vectors, part)
+    _unrolled(sch, [*rows, *vectors], part)
+    zeros = sch.decompose_reduction(parts, panels)
+    sch.vectorize(sch.get_loops(zeros)[-1])
+
+
+def _tile(sch: s_tir.Schedule, name: str, lanes: int, mr: int, nr: int, cut: bool) -> Any:
+    """Sum a product in tiles of registers; return the loop over what is summed.
+
+    ``cut``: as in `_score_tiles`.
     """
     block = sch.get_sblock(name)
     kept, (along,) = loops_by_kind(sch, block, 2)
     row, column = kept[-2:] if len(kept) > 1 else (None, kept[-1])
-    columns, vectors, lane = sch.split(column, [None, nr // lanes, lanes])
-    if row is None:
-        sch.reorder(columns, along, vectors, lane)
-        tile = columns
-    else:
+    columns, column = sch.split(column, [None, nr])
+    tile = columns
+    if row is not None:
         tile, row = sch.split(row, [None, mr])
-        sch.reorder(columns, tile, along, row, vectors, lane)
-        sch.unroll(row)
-    sch.unroll(vectors)
-    sch.vectorize(lane)
-    if after is None:
-        tail = sch.cache_write(block, 0, "global")
-    else:
-        tail = sch.get_sblock(after)
+        sch.reorder(columns, tile, row, column)
+    along = _sum_in_registers(sch, block, 3 + (row is not None), lanes)
+    tail = sch.cache_write(block, 0, "global")
     if row is None:
         # Unrolled as other tiles are, one row as wide as this takes registers from its sums.
         sch.reverse_compute_at(tail, tile)
@@ -227,13 +285,30 @@ def _tile(
     if cut:
         partition(sch, tile)
     sch.decompose_reduction(block, along)
-    return columns, along
+    return along
 
 
-def _padded(knobs: Knobs) -> str | None:
-    """Name the form in which keys and columns fill vectors."""
-    multiples = [knobs["pad"] or 1, knobs["widen"] or 1]
-    return f"padded_attention_{multiples[0]}_{multiples[1]}" if max(multiples) > 1 else None
+def _sum_in_registers(sch: s_tir.Schedule, product: Any, depth: int, lanes: int) -> Any:
+    """Order the loops of a tile inside ``depth`` others; return the one over what is summed."""
+    (*rows, column), (along,) = loops_by_kind(sch, product, depth)
+    vectors, lane = sch.split(column, [None, lanes])
+    sch.reorder(along, *rows, vectors, lane)
+    _unrolled(sch, [*rows, vectors], lane)
+    return along
+
+
+def _unrolled(sch: s_tir.Schedule, loops: Sequence[Any], lane: Any) -> None:
+    for loop in loops:
+        sch.unroll(loop)
+    sch.vectorize(lane)
+
+
+def _form(knobs: Knobs) -> str | None:
+    """Name the form in which keys and columns fill vectors, and lengths bound the scores."""
+    keys, columns = knobs["pad"] or 1, knobs["widen"] or 1
+    if knobs["bounded"]:
+        return f"attention_{keys}_{columns}_{knobs['lanes']}"
+    return f"padded_attention_{keys}_{columns}" if max(keys, columns) > 1 else None
 
 
 ATTENTION = ScheduleRule(
@@ -241,5 +316,5 @@ ATTENTION = ScheduleRule(
     summary="scores of a block of queries at a time, between two register-tiled products",
     rewrite=schedule_attention,
     open_space=attention_space,
-    algorithm=_padded,
+    algorithm=_form,
 )

@@ -79,7 +79,7 @@ def assert_right(run) -> Callable[[ts.Workload, Any], None]:
 
     def right(workload: ts.Workload, schedule: Any) -> None:
         for nth in (0, 1):
-            inputs = inputs_of(workload, nth)
+            inputs = inputs_of(workload, nth, nth)
             (got,) = run(schedule, inputs, nth)
             verdict = compare(got, expected_output(workload, inputs), workload_tolerance(workload))
             assert verdict.ok, f"{workload.label} {workload.dtype}: {verdict.message}"

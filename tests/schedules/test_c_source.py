@@ -29,6 +29,8 @@ CASES = [
     ("relu", {"m": 7, "n": 333}, "int8"),
     ("add", {"m": 64, "n": 256}, "float32"),
     ("add", {"m": 5, "n": 37}, "int8"),
+    ("attention", {"heads": 2, "m": 96, "n": 512, "d": 16}, "float32"),
+    ("resize2d", {"n": 1, "h": 13, "w": 13, "c": 4, "scale": 2, "layout": "NCHW"}, "float32"),
 ]
 
 

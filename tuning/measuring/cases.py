@@ -57,7 +57,7 @@ def prepare_cases(workload: Workload, folder: str, seed: int | None = None) -> C
     cases = Cases(folder, workload.args, workload_tolerance(workload))
     seeds = np.random.SeedSequence(seed).generate_state(CASES)
     for case in range(CASES):
-        inputs = inputs_of(workload, int(seeds[case]))
+        inputs = inputs_of(workload, int(seeds[case]), case)
         arrays = [*inputs, expected_output(workload, inputs)]
         try:
             Path(folder).mkdir(exist_ok=True)

@@ -59,10 +59,13 @@ def inputs_for(
     return [_draw(rng, arg, sum_bits, index_limits.get(arg.name), ranges.get(arg.name)) for arg in args]
 
 
-def inputs_of(workload: Workload, seed: int) -> list[np.ndarray]:
-    """Draw a workload's inputs: see `inputs_for`."""
+def inputs_of(workload: Workload, seed: int, nth: int = 0) -> list[np.ndarray]:
+    """Draw a workload's inputs: see `inputs_for`. Sets with odd ``nth`` vary where the workload says how."""
     limits = index_limits(workload.func)
-    return inputs_for(workload.inputs, seed, workload.output.dtype, limits, workload.ranges)
+    inputs = inputs_for(workload.inputs, seed, workload.output.dtype, limits, workload.ranges)
+    if workload.vary is not None and nth % 2:
+        workload.vary(*inputs)
+    return inputs
 
 
 def _draw(

@@ -1,11 +1,13 @@
 """Attention: where it is found, and that blocks, tiles and ragged ends are right."""
 
 import re
-from math import ceil, prod
+from math import ceil, e, log2, prod
 
+import numpy as np
 import pytest
 import tunesmith as ts
 import tvm_ffi
+from tunesmith.kernels.attention import vary
 from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
@@ -13,12 +15,15 @@ from tunesmith.schedules import apply_default, rules_for
 from tunesmith.schedules.algorithms import has_algorithm, in_form
 from tunesmith.schedules.analysis import index_variables
 from tunesmith.schedules.assembly import summing_loops
+from tunesmith.schedules.attention_bound import MOST_BITS
 from tunesmith.schedules.attention_form import restate
-from tunesmith.schedules.attention_nest import find_attention
+from tunesmith.schedules.attention_nest import LITTLE, find_attention
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.attention import ATTENTION
 from tunesmith.schedules.loop_bounds import BOUNDING_MARK
 from tunesmith.schedules.restatement import replaced
+from tunesmith.tuning.measuring.verdict import compare
+from tunesmith.tuning.measuring.verification import expected_output, inputs_of, workload_tolerance
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
 from tvm import s_tir, te, tirx
 from tvm.sym import Analyzer
@@ -59,6 +64,86 @@ def test_every_kind_of_point_is_right(name, target, assert_right):
     space = ATTENTION.space(workload.func, target)
     for knobs in [space.default, *space.points[:: max(1, len(space) // 3)]]:
         assert_right(workload, ATTENTION.scheduled(workload.func, target, knobs))
+
+
+TWO_HEADS = [name for name, shape in SHAPES.items() if shape["heads"] > 1 and shape["m"] > 1]
+BOUNDED = [name for name in TWO_HEADS if SHAPES[name]["d"] % 4 == 0]
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_each_head_decides_by_lengths_whether_it_needs_maxima(name, target, run):
+    """The last head has long queries and keys, though no large scores; the first has not."""
+    workload = of(SHAPES[name])
+    inputs = inputs_of(workload, 0)
+    vary(*(array[-1:] for array in inputs))
+    longest = [np.square(array).sum(axis=2).max(axis=1) for array in inputs[:2]]
+    first, last = ((longest[0][at] * longest[1][at]) ** 0.5 * log2(e) for at in (0, -1))
+    assert first < MOST_BITS * SHAPES[name]["d"] ** 0.5 < last
+    (got,) = run(ATTENTION.scheduled(workload.func, target, {"bounded": 1}), inputs, 0)
+    verdict = compare(got, expected_output(workload, inputs), workload_tolerance(workload))
+    assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_large_scores_take_the_steps_of_before(name, target, run):
+    workload = of(SHAPES[name])
+    inputs = inputs_of(workload, 0)
+    inputs[0] *= 1000
+    (got,), (want,) = (
+        run(ATTENTION.scheduled(workload.func, target, {"bounded": bounded}), inputs, 0) for bounded in (0, 1)
+    )
+    assert np.isfinite(want).all()
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e25])
+def test_lengths_that_are_no_numbers_are_not_little(value, target, run):
+    workload = of(SHAPES["whole"])
+    inputs = inputs_of(workload, 0)
+    inputs[0][0, 3, 5] = inputs[1][1, 7, 2] = value
+    (got,), (want,) = (
+        run(ATTENTION.scheduled(workload.func, target, {"bounded": bounded}), inputs, 0) for bounded in (0, 1)
+    )
+    assert np.isfinite(want).any()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_little_scores_run_no_loops_for_maxima():
+    """They are asked for once; sums of a tile stay in registers, and nothing is left beside them in it."""
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    func = of({"heads": 2, "m": 240, "n": 512, "d": 64}).func
+    schedule = ATTENTION.scheduled(func, target)
+    text = finished(schedule.mod).script()
+    for name in ("row_max", "row_sum"):
+        skipped, level = [], None
+        for line in text.splitlines():
+            indent = len(line) - len(line.lstrip())
+            level = None if level is not None and indent <= level else level
+            if f"if not {LITTLE}" in line:
+                level = indent
+            if line.strip().startswith(name) and " = " in line and "alloc" not in line.lower():
+                skipped.append(level is not None)
+        assert skipped and all(skipped)
+    loops = summing_loops(generate_code(schedule.mod, target).mod.inspect_source("asm"))
+    tiles = [loop for loop in loops if loop.accumulators in (6 * 2, 6 * 4)]
+    assert len(tiles) >= 2 and not any(loop.stores for loop in tiles)
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "shape", "tile"),
+    [
+        ("x86-64-v4", {"m": 1024, "n": 1024, "d": 64}, (1, 6, 32, 64)),
+        ("x86-64-v4", {"m": 128, "n": 128, "d": 64}, (0, 8, 32, 32)),
+        ("x86-64-v4", {"m": 1024, "n": 1024, "d": 40}, (1, 6, 32, 48)),
+        ("x86-64-v4", {"m": 1024, "n": 1024, "d": 13}, (0, 8, 32, 16)),
+        ("x86-64-v3", {"m": 1024, "n": 1024, "d": 64}, (0, 6, 16, 16)),
+    ],
+)
+def test_lengths_bound_scores_where_powers_of_two_are_quick_and_products_many(mcpu, shape, tile):
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    space = ATTENTION.space(of({"heads": 2, **shape}).func, target)
+    assert tuple(space.default[name] for name in ("bounded", "mr", "nr", "nc")) == tile
+    assert {point["bounded"] for point in space.points} == ({0, 1} if shape["d"] % 4 == 0 else {0})
 
 
 @pytest.mark.parametrize("name", ["ragged_queries", "odd_keys", "odd_columns", "all_odd"])
@@ -270,6 +355,28 @@ def test_the_keys_of_one_query_are_read_where_they_lie(mcpu, columns):
     assert len(values) == 128 // columns and not any(loop.stores for loop in values)
 
 
+def test_bounded_attention_is_a_form_that_a_trace_names(target):
+    func = of(SHAPES["odd_columns"]).func
+    schedule = ATTENTION.scheduled(func, target, {"bounded": 1})
+    knobs = ATTENTION.space(func, target).default
+    assert f"attention_1_{knobs['widen']}_{knobs['lanes']}" in trace_text(schedule)
+    assert tvm_ffi.structural_equal(replay_trace(trace_text(schedule), func).mod, schedule.mod)
+    assert find_attention(restate(func, 1, 16, 16)) == find_attention(restate(func, 1, 16))
+    for other, numbers, message in (
+        (of(SHAPES["all_odd"]).func, (1, 1, 16), "no attention whose scores are products times a number"),
+        (of(SHAPES["whole"], "float64").func, (1, 1, 8), "no attention whose scores are products"),
+        (
+            masked(lambda i, k: k >= 0, also=te.placeholder((64, 96), name="bias")),
+            (1, 1, 8),
+            "no attention whose",
+        ),
+        (of(SHAPES["whole"]).func, (1, 0, 48), "whole vectors of 48"),
+        (ts.workload("relu", m=4, n=4).func, (1, 1, 16), "no attention whose scores"),
+    ):
+        with pytest.raises(InputError, match=message):
+            restate(other, *numbers)
+
+
 @pytest.mark.parametrize(
     ("name", "multiples"), [("odd_keys", "16_1"), ("odd_columns", "1_16"), ("all_odd", "32_16")]
 )
@@ -341,6 +448,8 @@ def test_one_query_whose_keys_no_parts_divide_is_left_alone(width, target, asser
         ("whole", {"values": 2}, "values is 0 or 1, and 0 with one query or one panel of columns"),
         ("one_query", {"values": 1}, "values is 0 or 1, and 0 with one query or one panel of columns"),
         ("one_query", {"nr": 8}, "nr is 0 with one query, and at least 1 with more"),
+        ("one_query", {"bounded": 1}, "bounded is 0 or 1, and 0 where scores are more than products"),
+        ("whole", {"bounded": 2}, "bounded is 0 or 1"),
     ],
 )
 def test_a_point_that_breaks_a_rule_is_refused_in_one_line(name, knobs, message, target):
