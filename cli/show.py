@@ -175,7 +175,9 @@ def _text(schedule: Any, name: str, target: Any, form: str) -> str:
     if form == "tir":
         return str(schedule.mod.script()).rstrip()
     if form == "trace":
-        return "\n".join(schedule.trace.as_python())
+        from ..schedules.trace_lines import trace_lines
+
+        return "\n".join(trace_lines(schedule.trace))
     if form == "c":
         from ..schedules.c_source import c_source
 

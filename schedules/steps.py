@@ -20,6 +20,7 @@ from tvm import s_tir, tirx
 from .algorithms import has_algorithm, in_form
 from .loop_nest import loop_nest
 from .primitives import in_words
+from .trace_lines import trace_lines
 
 # Unchanged lines shown around each change.
 _CONTEXT = 2
@@ -92,7 +93,7 @@ def _append(steps: list[ScheduleStep], step: ScheduleStep) -> None:
 
 def _replayed(trace: s_tir.Trace, func: Any) -> Iterator[tuple[str, str, s_tir.Schedule]]:
     """Yield for each instruction its primitive, its Python, and a schedule that ends with it."""
-    instructions, lines = trace.insts, [str(line) for line in trace.as_python()]
+    instructions, lines = trace.insts, trace_lines(trace)
     decisions = dict(trace.decisions.items())
     names: dict[str, ast.expr] = {}
     form = in_form(func, "\n".join(lines))

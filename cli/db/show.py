@@ -50,9 +50,10 @@ def show_record(record_id: str, form: str, database_path: str, as_json: bool) ->
 def _schedule_text(record: Record, form: str) -> str:
     """Make the record's schedule again and write it."""
     from ...machine.target import as_target
+    from ...schedules.trace_lines import trace_lines
     from ...tuning.records.compilation import scheduled_from_record
     from ...tuning.records.plain_text import read_program
 
     func = read_program(record.workload_ir)
     schedule = scheduled_from_record(record, func, as_target(record.target))
-    return "\n".join(schedule.trace.as_python()) if form == "trace" else str(schedule.mod.script()).rstrip()
+    return "\n".join(trace_lines(schedule.trace)) if form == "trace" else str(schedule.mod.script()).rstrip()

@@ -10,6 +10,7 @@ from ...machine.errors import InputError
 from ...machine.target import as_target
 from ...schedules.loop_nest import loop_nest
 from ...schedules.primitives import in_words
+from ...schedules.trace_lines import trace_lines
 from ..measuring.measurement import quantiles
 from ..records.compilation import replay_trace
 from ..records.record import Record, Status
@@ -82,7 +83,7 @@ def explain(record: Record, workload: Workload) -> Explanation:
         schedule = None if record.trace is None else replay_trace(record.trace, workload.func)
     except InputError as error:
         problem = str(error)
-    code = [] if schedule is None else [str(line) for line in schedule.trace.as_python()]
+    code = [] if schedule is None else trace_lines(schedule.trace)
     return Explanation(
         record=record.id,
         computed=_computed(record, workload),
