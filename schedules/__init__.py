@@ -11,6 +11,7 @@ from .cpu.dots import DOTS
 from .cpu.few_rows import FEW_ROWS
 from .cpu.general import GENERAL
 from .cpu.grouped import GROUPED
+from .cpu.interpolated import INTERPOLATED
 from .cpu.lines import LINES
 from .cpu.matmul import MATMUL
 from .cpu.quantized import QUANTIZED
@@ -38,6 +39,7 @@ RULES: tuple[ScheduleRule, ...] = (
     ROWS,
     TRANSPOSE,
     REPEATED,
+    INTERPOLATED,
     GENERAL,
 )
 

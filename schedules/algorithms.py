@@ -18,6 +18,7 @@ from ..machine.errors import InputError
 from . import (
     attention_form,
     grouped_form,
+    interpolated_form,
     lines_form,
     repeated_form,
     separable_form,
@@ -38,6 +39,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "whole_rows": whole_rows_form.restate,
     "separable": separable_form.restate,
     "lines": lines_form.restate,
+    "interpolated": interpolated_form.restate,
     "attention": attention_form.restate,
     "padded_attention": attention_form.restate,  # the names in traces from before scores were bounded,
     "padded_keys": attention_form.restate,  # and from before columns were padded too

@@ -106,7 +106,9 @@ def with_one_block(
     nest: Any = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), block)
     for loop, count in reversed(list(zip(loops, counts, strict=True))):
         nest = tirx.For(loop, whole(0), whole(count), tirx.ForKind.SERIAL, nest)
-    return with_nests(func, [nest])
+    # What was computed in between is not any more.
+    root = s_tir.SBlock([], [], [], func.body.block.name_hint, nest)
+    return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
 
 
 def vector_start(number: Any, extent: int, lanes: int) -> Any:
