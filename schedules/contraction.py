@@ -130,6 +130,11 @@ class Contraction:
         return self.sums >= LEAST_PARALLEL_SUMS
 
     @property
+    def is_turned(self) -> bool:
+        """Whether the weight is contiguous along the sum, and not laid out anew before the call."""
+        return self.weight_axes[-1] == self.reductions[-1] and not self.constant_weight
+
+    @property
     def outer_rows(self) -> int:
         """Iterations of all other row axes together."""
         return prod(self.extents[position] for position in self.rows[:-1])

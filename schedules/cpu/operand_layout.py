@@ -143,9 +143,8 @@ def pack_weight(
 
 def _is_turned(nest: Contraction, lanes: int, products: int = 1) -> bool:
     """Tell whether a weight is contiguous along the sum, and is turned in whole squares in the call."""
-    along = nest.weight_axes[-1] == nest.reductions[-1] and nest.channels % (lanes * products) == 0
     alike = products > 1 or nest.weight_dtype == nest.dtype
-    return along and alike and lanes > 1 and not nest.constant_weight
+    return nest.is_turned and alike and lanes > 1 and nest.channels % (lanes * products) == 0
 
 
 def is_packed_along(nest: Contraction, products: int) -> bool:

@@ -402,3 +402,21 @@ def test_a_turned_weight_is_made_longer_so_that_no_square_is_cut(knobs, squares,
     schedule = MATMUL.scheduled(workload.func, target, {"mr": 2, "nr": 32, **knobs})
     assert ("Shuffle" in schedule.mod.script()) == squares
     assert_right(workload, schedule)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sums", "most"),
+    [
+        (1280, 1024, 7),  # 40 panels: 5 blocks of 7 and what is left would be as even
+        (1184, 1024, 8),  # 37 panels: nothing divides them
+        (11008, 4096, 10),
+        (1300, 1024, 8),  # 41, the last of which is filled up
+    ],
+)
+def test_blocks_of_a_turned_weight_are_whole(columns, sums, most):
+    """A block that is cut short would be turned element by element."""
+    workload = ts.workload("linear", m=128, n=columns, k=sums)
+    knobs = MATMUL.space(workload.func, cpu("x86-64-v4")).default
+    assert -(-columns // knobs["nr"]) % knobs["block_columns"] == 0 and knobs["block_columns"] <= most
+    schedule = MATMUL.scheduled(workload.func, cpu("x86-64-v4"), knobs)
+    assert "Shuffle" in schedule.mod.script()
