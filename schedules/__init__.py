@@ -14,6 +14,7 @@ from .cpu.grouped import GROUPED
 from .cpu.interpolated import INTERPOLATED
 from .cpu.lines import LINES
 from .cpu.matmul import MATMUL
+from .cpu.pooled import POOLED
 from .cpu.quantized import QUANTIZED
 from .cpu.repeated import REPEATED
 from .cpu.rows import ROWS
@@ -34,6 +35,7 @@ RULES: tuple[ScheduleRule, ...] = (
     GROUPED,
     ATTENTION,
     WINDOW,
+    POOLED,
     SEPARABLE,
     LINES,
     ROWS,

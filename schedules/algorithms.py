@@ -20,6 +20,7 @@ from . import (
     grouped_form,
     interpolated_form,
     lines_form,
+    pooled_form,
     repeated_form,
     separable_form,
     squares_form,
@@ -40,6 +41,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "separable": separable_form.restate,
     "lines": lines_form.restate,
     "interpolated": interpolated_form.restate,
+    "pooled": pooled_form.restate,
     "attention": attention_form.restate,
     "padded_attention": attention_form.restate,  # the names in traces from before scores were bounded,
     "padded_keys": attention_form.restate,  # and from before columns were padded too

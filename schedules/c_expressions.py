@@ -188,10 +188,15 @@ class Expressions:
         return (f"({c_type(dtype)})({text})", _UNARY) if narrow else (text, strength)
 
     def _extremum(self, node: Any, which: str) -> str:
-        kind = c_type(node.ty.dtype)
+        kind = self.type(node.ty.dtype)
         name, sign = f"{which}_{kind}", "<" if which == "min" else ">"
-        body = f"    return a {sign} b ? a : b;\n}}"
-        self.helpers[name] = f"static inline {kind} {name}({kind} a, {kind} b) {{\n{body}"
+        body = f"    return a {sign} b ? a : b;"
+        if _VECTOR.fullmatch(str(node.ty.dtype)):
+            # C has no choice between vectors, but between their bits.
+            lanes = f"    __typeof__(a {sign} b) first = a {sign} b;"
+            either = "(first & (__typeof__(first))a) | (~first & (__typeof__(first))b)"
+            body = f"{lanes}\n    return ({kind})({either});"
+        self.helpers[name] = f"static inline {kind} {name}({kind} a, {kind} b) {{\n{body}\n}}"
         return f"{name}({self.write(node.a)}, {self.write(node.b)})"
 
     def _shuffled(self, node: Any) -> str:
@@ -207,7 +212,11 @@ class Expressions:
         return f"__builtin_shufflevector({', '.join([*pair, *map(self.write, node.indices)])})"
 
     def _choice(self, condition: Any, yes: Any, no: Any) -> str:
-        parts = (self.write(each, _CONDITIONAL + 1) for each in (condition, yes, no))
+        parts = [self.write(each, _CONDITIONAL + 1) for each in (condition, yes, no)]
+        if _VECTOR.fullmatch(str(yes.ty.dtype)):
+            # What is computed of vectors that alias others aliases none: to C these are two types.
+            kind = self.type(yes.ty.dtype)
+            parts = [parts[0], *(f"({kind})({part})" for part in parts[1:])]
         return "{} ? {} : {}".format(*parts)
 
     def _call(self, node: Any) -> tuple[str, int]:

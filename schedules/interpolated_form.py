@@ -16,21 +16,20 @@ line, the last one reaches back::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
 from typing import Any
 
 from tvm import s_tir, tirx
-from tvm.ir import Call, TensorLoad
 from tvm.sym import Analyzer
-from tvm.tirx import Add, Cast, Div, IntImm, Mul, Sub
-from tvm_ffi import structural_map
+from tvm.tirx import IntImm
 
 from ..machine.errors import InputError
-from .analysis import CHOICE, index_variables, loads_of, steps_of_reading
+from .analysis import index_variables, loads_of, steps_of_reading
 from .restatement import held_block, nests, replaced, whole, with_one_block
+from .vector_expressions import at_index, can_evaluate, decided, evaluated, shuffled
 
 BLOCK = "interpolated"
 """The block of the form: a line of the output an iteration."""
@@ -39,12 +38,6 @@ BLOCK = "interpolated"
 _NO_VECTORS = "bfloat16"
 # A line of more vectors is a loop, but for its ends.
 _MOST_UNROLLED = 4
-_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
-    Add: lambda a, b: a + b,
-    Sub: lambda a, b: a - b,
-    Mul: lambda a, b: a * b,
-    Div: lambda a, b: a / b,
-}
 
 
 @dataclass(frozen=True)
@@ -108,7 +101,7 @@ def find_interpolation(func: Any) -> Interpolation | None:
     ):
         return None
     columns = _columns(line)
-    if not all(_can_evaluate(_decided(block.body.value)) for block in (line, output)):
+    if not all(can_evaluate(decided(block.body.value)) for block in (line, output)):
         return None
     if not columns or int(output.iter_vars[-1].dom.extent) % times or output.body.buffer.dtype == _NO_VECTORS:
         return None
@@ -180,14 +173,14 @@ def _vectors(found: Interpolation, place: Sequence[Any], lanes: int, start: Any)
         columns = [found.columns[start + offset + lane] for lane in range(lanes)]
         first = min(columns[0], found.extents[-1] - lanes)
         lanes_of = [each - first for each in columns]
-        return line(first) if lanes_of == [*range(lanes)] else _shuffled([line(first)], lanes_of)
+        return line(first) if lanes_of == [*range(lanes)] else shuffled([line(first)], lanes_of)
 
     steps = (_step(found, place, step, column) for step in range(times))
-    outputs = [bind("output", _evaluated(value, neighbours)) for value in steps]
+    outputs = [bind("output", evaluated(value, neighbours)) for value in steps]
     for part in range(times):
         numbers = range(part * lanes, (part + 1) * lanes)
-        interleaved = _shuffled(outputs, [n % times * lanes + n // times for n in numbers])
-        statements.append(output.vstore([*place, _index(start * times + part * lanes)], interleaved))
+        interleaved = shuffled(outputs, [n % times * lanes + n // times for n in numbers])
+        statements.append(output.vstore([*place, at_index(start * times + part * lanes)], interleaved))
     return statements
 
 
@@ -198,9 +191,9 @@ def _line(found: Interpolation, place: Sequence[Any], lanes: int, first: Any) ->
     given = dict(zip(variables, [*place, middle], strict=True))
 
     def vector(load: Any) -> Any:
-        return load.source.vload([*load.indices[:-1], _index(first)], f"{load.source.dtype}x{lanes}")
+        return load.source.vload([*load.indices[:-1], at_index(first)], f"{load.source.dtype}x{lanes}")
 
-    return _evaluated(_decided(replaced(found.line.body.value, given)), vector)
+    return evaluated(decided(replaced(found.line.body.value, given)), vector)
 
 
 def _step(found: Interpolation, place: Sequence[Any], step: int, column: Any) -> Any:
@@ -226,7 +219,7 @@ def _is_near(found: Interpolation, step: int) -> bool:
         offsets.append(_offset(load, column))
         return tirx.Var("element", load.ty.dtype)
 
-    weights = _evaluated(value, number)
+    weights = evaluated(value, number)
     near = all(offset is not None and abs(offset - found.before) <= 1 for offset in offsets)
     return near and column not in index_variables([weights])
 
@@ -235,7 +228,7 @@ def _columns(line: Any) -> tuple[int, ...]:
     """Return the columns that the elements of a line are made of; nothing where one is made of several."""
     columns: list[int] = []
     for at in range(int(line.iter_vars[-1].dom.extent)):
-        value = _decided(replaced(line.body.value, {line.iter_vars[-1].var: whole(at)}))
+        value = decided(replaced(line.body.value, {line.iter_vars[-1].var: whole(at)}))
         read = [Analyzer().simplify(load.indices[-1]) for load in loads_of(value)]
         numbers = {int(each) if isinstance(each, IntImm) else None for each in read}
         (number,) = numbers if len(numbers) == 1 else (None,)
@@ -245,52 +238,6 @@ def _columns(line: Any) -> tuple[int, ...]:
     return tuple(columns)
 
 
-def _decided(value: Any) -> Any:
-    """Return an expression whose choices are made, where their conditions are known."""
-
-    def chosen(call: Any) -> Any:
-        if not _is_choice(call):
-            return call
-        condition = Analyzer().simplify(call.args[0])
-        return call.args[1 if int(condition) else 2] if isinstance(condition, IntImm) else call
-
-    return structural_map(value, [(Call, chosen)])
-
-
-def _is_choice(value: Any) -> bool:
-    return str(getattr(getattr(value, "op", None), "name", "")) == CHOICE
-
-
-def _evaluated(value: Any, vector: Callable[[Any], Any]) -> Any:
-    """Return an expression with vectors in the place of what it loads; what loads nothing is one number."""
-    if isinstance(value, TensorLoad):
-        return vector(value)
-    if not loads_of(value):
-        return Analyzer().simplify(value)
-    if isinstance(value, Cast):
-        inner = _evaluated(value.value, vector)
-        return inner.astype(f"{value.ty.dtype}x{int(inner.ty.dtype.lanes)}")
-    operation = _ARITHMETIC[type(value)]
-    return operation(_evaluated(value.a, vector), _evaluated(value.b, vector))
-
-
-def _can_evaluate(value: Any) -> bool:
-    """Tell whether `_evaluated` knows the operations of an expression; its choices count as elements."""
-    if not loads_of(value) or isinstance(value, TensorLoad) or _is_choice(value):
-        return True
-    if isinstance(value, Cast):
-        return _can_evaluate(value.value)
-    return type(value) in _ARITHMETIC and _can_evaluate(value.a) and _can_evaluate(value.b)
-
-
 def _is_plain(block: Any, indices: Sequence[Any]) -> bool:
     """Tell whether indices are a block's first axes, one by one."""
     return all(index.same_as(axis.var) for index, axis in zip(indices, block.iter_vars, strict=False))
-
-
-def _index(place: Any) -> Any:
-    return whole(place) if isinstance(place, int) else place
-
-
-def _shuffled(vectors: Sequence[Any], indices: Sequence[int]) -> Any:
-    return tirx.Shuffle([*vectors], [tirx.const(index, "int32") for index in indices])

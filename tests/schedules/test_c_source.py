@@ -17,6 +17,7 @@ from tvm import s_tir, te, tirx
 from tvm.script import tirx as T
 
 CONV = {"n": 1, "h": 9, "w": 9, "ci": 5, "co": 33, "kh": 3, "kw": 3, "stride": 2, "padding": 1}
+POOL = {"n": 1, "h": 14, "w": 14, "c": 4, "kernel": 3, "stride": 2, "layout": "NCHW"}
 CASES = [
     ("matmul", {"m": 130, "n": 97, "k": 120}, "float32"),
     ("matmul", {"m": 33, "n": 64, "k": 17}, "int8"),
@@ -31,6 +32,14 @@ CASES = [
     ("add", {"m": 5, "n": 37}, "int8"),
     ("attention", {"heads": 2, "m": 96, "n": 512, "d": 16}, "float32"),
     ("resize2d", {"n": 1, "h": 13, "w": 13, "c": 4, "scale": 2, "layout": "NCHW"}, "float32"),
+    (
+        "resize2d",
+        {"n": 1, "h": 5, "w": 13, "c": 4, "scale": 2, "mode": "bilinear", "layout": "NCHW"},
+        "float32",
+    ),
+    ("max_pool2d", {**POOL, "padding": 1}, "float32"),
+    ("max_pool2d", POOL, "int8"),
+    ("avg_pool2d", POOL, "float32"),
 ]
 
 
