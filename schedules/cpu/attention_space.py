@@ -241,7 +241,7 @@ def _constraints(choice: _Choice) -> tuple[Constraint, ...]:
             lambda k: k["values"] == 0 or (k["values"] == 1 and nest.m > 1 and k["nc"] < columns),
         ),
         Constraint(
-            "bounded is 0 or 1, and 0 where scores are more than products times a number",
+            "bounded is 0 or 1, and 0 where scores are more than products times a number or keys no vectors",
             lambda k: 0 <= k["bounded"] <= choice.can_bound,
         ),
         Constraint("mr divides block", lambda k: k["block"] % k["mr"] == 0),
