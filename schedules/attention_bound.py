@@ -36,7 +36,8 @@ from tvm_ffi import structural_map
 from .analysis import index_variables, loads_of
 from .attention_nest import LITTLE, LONGEST, PARTS, TOTAL, Attention
 from .contraction import product_operands
-from .restatement import held_block, nests, replaced, whole, with_nests
+from .restatement import held_block, held_blocks, nests, replaced, whole, with_nests
+from .vector_expressions import shuffled
 
 MOST_BITS = 32
 """What is little: powers of two up to this.
@@ -50,7 +51,7 @@ _LEAST_LANES, _MOST_LANES = 4, 16  # of vectors in which the length of a row is 
 
 def can_bound(func: Any, nest: Attention) -> bool:
     """Tell whether scores are products times a number, causal or not, and weights powers of two of them."""
-    blocks = _blocks(func)
+    blocks = held_blocks(func)
     operands, along = product_operands(blocks[nest.product]), blocks[nest.product].iter_vars[-1].var
     weight = blocks[nest.weight].body.value
     return (
@@ -71,7 +72,7 @@ def with_bound(func: Any, nest: Attention, lanes: int) -> Any:
 
     ``lanes``: so many parts of a row are summed side by side; they divide the keys.
     """
-    blocks = _blocks(func)
+    blocks = held_blocks(func)
     scale = _scale(blocks[nest.score])
     assert scale is not None, "can_bound says that there is one"
     longest = [_buffer(name, (nest.heads,)) for name in LONGEST]
@@ -175,7 +176,7 @@ def _lane_sum(vector: Any, lanes: int) -> tuple[list[Any], Any]:
         name, lanes = tirx.Var("vector", vector.ty.dtype), lanes // 2
         statements.append(tirx.Bind(name, vector))
         halves = (range(lanes), range(lanes, 2 * lanes))
-        low, high = (tirx.Shuffle([name], [tirx.const(n, "int32") for n in half]) for half in halves)
+        low, high = (shuffled([name], half) for half in halves)
         vector = low + high
     return statements, vector
 
@@ -233,11 +234,6 @@ def _scale(score: Any) -> float | None:
     if isinstance(value, Mul) and isinstance(value.a, TensorLoad) and isinstance(value.b, FloatImm):
         return float(value.b)
     return None
-
-
-def _blocks(func: Any) -> dict[str, Any]:
-    held = [held_block(nest) for nest in nests(func)]
-    return {str(block.name_hint): block for block in held if block is not None}
 
 
 def _buffer(name: str, shape: Sequence[int], dtype: str = _SUMMED) -> Any:

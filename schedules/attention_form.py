@@ -26,19 +26,19 @@ from .analysis import loads_of
 from .attention_bound import can_bound, with_bound
 from .attention_nest import PADDED_KEYS, PADDED_VALUES, Attention, find_attention
 from .contraction import product_operands
-from .restatement import held_block, nests, replaced, with_longer_axis, with_nests
+from .restatement import held_block, held_blocks, nests, replaced, with_longer_axis, with_nests
 
 
 def can_pad_keys(func: Any) -> bool:
     """Tell whether a PrimFunc is attention over keys that lie (head, key, element)."""
     nest = find_attention(func)
-    return nest is not None and _lies(_blocks(func)[nest.product], (1, 2))
+    return nest is not None and _lies(held_blocks(func)[nest.product], (1, 2))
 
 
 def can_pad_values(func: Any) -> bool:
     """Tell whether a PrimFunc is attention with values that lie (head, key, column)."""
     nest = find_attention(func)
-    return nest is not None and _lies(_blocks(func)[nest.mixed], (2, 1))
+    return nest is not None and _lies(held_blocks(func)[nest.mixed], (2, 1))
 
 
 def restate(func: Any, width: int, columns: int = 1, lanes: int = 0) -> Any:
@@ -84,7 +84,7 @@ def _padded(func: Any, width: int, columns: int) -> Any:
             f"or of columns that are none of {columns}"
         )
     keys, across = ceil(nest.n / width) * width, ceil(nest.columns / columns) * columns
-    blocks = _blocks(func)
+    blocks = held_blocks(func)
     padded: dict[Any, Any] = {}
     new: dict[Any, Any] = {}
     for grows, dimension, length, name, (product, *others) in (
@@ -102,11 +102,6 @@ def _padded(func: Any, width: int, columns: int) -> Any:
     rest = [_lengthened(each, nest, keys, across, func.params) for each in nests(changed)]
     padding = [copy for old, buffer in padded.items() for copy in _padding(old, buffer)]
     return with_nests(changed, [*padding, *rest], [*padded.values()])
-
-
-def _blocks(func: Any) -> dict[str, Any]:
-    held = [held_block(nest) for nest in nests(func)]
-    return {str(block.name_hint): block for block in held if block is not None}
 
 
 def _second_operand(product: Any) -> Any:

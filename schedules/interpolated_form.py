@@ -29,13 +29,11 @@ from tvm.tirx import IntImm
 from ..machine.errors import InputError
 from .analysis import index_variables, loads_of, steps_of_reading
 from .restatement import held_block, nests, replaced, whole, with_one_block
-from .vector_expressions import at_index, can_evaluate, decided, evaluated, shuffled
+from .vector_expressions import NO_VECTORS, at_index, can_evaluate, decided, evaluated, shuffled
 
 BLOCK = "interpolated"
 """The block of the form: a line of the output an iteration."""
 
-# TVM makes integers of it, but not of what a vector of it is cast to.
-_NO_VECTORS = "bfloat16"
 # A line of more vectors is a loop, but for its ends.
 _MOST_UNROLLED = 4
 
@@ -103,7 +101,7 @@ def find_interpolation(func: Any) -> Interpolation | None:
     columns = _columns(line)
     if not all(can_evaluate(decided(block.body.value)) for block in (line, output)):
         return None
-    if not columns or int(output.iter_vars[-1].dom.extent) % times or output.body.buffer.dtype == _NO_VECTORS:
+    if not columns or int(output.iter_vars[-1].dom.extent) % times or output.body.buffer.dtype == NO_VECTORS:
         return None
     found = Interpolation(line, output, times, columns)
     return found if all(_is_near(found, step) for step in range(times)) else None

@@ -26,13 +26,11 @@ from ..machine.errors import InputError
 from .analysis import index_variables, loads_of
 from .restatement import held_block, nests, replaced, vector_start, whole, with_one_block
 from .separable_form import SeparableWindow, find_separable
-from .vector_expressions import can_evaluate, evaluated, is_choice, shuffled
+from .vector_expressions import NO_VECTORS, can_evaluate, evaluated, is_choice, shuffled
 
 BLOCK = "pooled"
 """The block of the form: a line of the output an iteration."""
 
-# TVM makes integers of it, but not of what a vector of it is cast to.
-_NO_VECTORS = "bfloat16"
 _MOST_TAPS = 5
 MOST_VECTORS = 4
 
@@ -131,7 +129,7 @@ def _is_simple(found: Pooling) -> bool:
     window, pad, after = found.window, found.pad, found.after
     last = window.kept[-1].var
     neutral = window.block.init.value
-    if found.output.dtype == _NO_VECTORS or found.image.dtype == _NO_VECTORS:
+    if found.output.dtype == NO_VECTORS or found.image.dtype == NO_VECTORS:
         return False
     if pad is not None and not (
         len(loads_of(pad.body.value)) == 1

@@ -168,3 +168,9 @@ def held_block(nest: Any) -> Any:
     while isinstance(nest, tirx.For):
         nest = nest.body
     return nest.block if isinstance(nest, s_tir.SBlockRealize) else None
+
+
+def held_blocks(func: Any) -> dict[str, Any]:
+    """Return the blocks in an unscheduled function's loop nests, by their names."""
+    held = [held_block(nest) for nest in nests(func)]
+    return {str(block.name_hint): block for block in held if block is not None}

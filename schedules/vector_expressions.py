@@ -14,6 +14,9 @@ from tvm_ffi import structural_map
 from .analysis import CHOICE, loads_of
 from .restatement import whole
 
+NO_VECTORS = "bfloat16"
+"""A type without such expressions: TVM makes integers of it, but not of what a vector of it is cast to."""
+
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     Add: lambda a, b: a + b,
     Sub: lambda a, b: a - b,
