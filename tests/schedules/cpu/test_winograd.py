@@ -174,3 +174,13 @@ def test_few_registers_hold_tiles_of_several_rows(size, channels):
     default = WINOGRAD.space(ts.workload("conv2d", **image, kh=3, kw=3, padding=1).func, haswell).default
     assert default["m"] == 4
     assert default["mr"] * default["nr"] // default["lanes"] >= 7
+
+
+@pytest.mark.parametrize(("size", "channels"), [(28, 128), (14, 128), (40, 64)])
+def test_threads_share_lines_where_there_are_fewer_panels_than_threads(size, channels):
+    """One panel of 32 columns is no work for two threads."""
+    znver4 = as_target({"kind": "llvm", "mcpu": "znver4", "num-cores": 2})
+    image = {"n": 1, "h": size, "w": size, "ci": channels, "co": 32}
+    default = WINOGRAD.space(ts.workload("conv2d", **image, kh=3, kw=3, padding=1).func, znver4).default
+    assert default["share_lines"] == 1
+    assert size // default["m"] // default["lines"] >= 2
