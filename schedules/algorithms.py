@@ -17,6 +17,7 @@ from tvm import s_tir
 from ..machine.errors import InputError
 from . import (
     attention_form,
+    channels_last_form,
     grouped_form,
     interpolated_form,
     lines_form,
@@ -36,6 +37,7 @@ _NAMED = re.compile(r"([a-z_]+)_([1-9]\d{0,5}(?:_(?:0|[1-9]\d{0,5}))*)", re.ASCI
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
     "winograd": winograd_form.restate,
+    "channels_last": channels_last_form.restate,
     "grouped": grouped_form.restate,
     "whole_rows": whole_rows_form.restate,
     "separable": separable_form.restate,
@@ -51,8 +53,12 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
 }
 """Functions from a PrimFunc and numbers to another with the same parameters and result, by name.
 
-An algorithm is named together with its numbers: ``winograd_4``.
+An algorithm is named together with its numbers: ``winograd_4``. One in the form of another comes after it:
+``channels_last_16__winograd_4``.
 """
+
+THEN = "__"
+"""What is between the names of two."""
 
 
 def begin(func: Any, algorithm: str) -> s_tir.Schedule:
@@ -63,7 +69,11 @@ def begin(func: Any, algorithm: str) -> s_tir.Schedule:
 
 
 def _form(algorithm: str) -> Callable[[Any], Any]:
-    """Return the function that puts another into the form of an algorithm."""
+    """Return the function that puts another into the form of an algorithm, or of one in that of another."""
+    first, *others = algorithm.split(THEN, 1)
+    if others:
+        outer, inner = _form(first), _form(others[0])
+        return lambda func: inner(outer(func))
     found = _NAMED.fullmatch(algorithm)
     if found is None or found[1] not in ALGORITHMS:
         raise InputError(f"the trace begins with an algorithm that is unknown here: {algorithm}")

@@ -29,14 +29,23 @@ def with_stages(func: Any, block: str, operands: Sequence[Any], tensors: Sequenc
     outer = nests(func)
     blocks = [b for b in map(held_block, outer) if b is not None]
     output = next(b.writes[0].source for b in blocks if b.name_hint == block)
-    form = te.create_prim_func(list(tensors), index_dtype_override="int64")
-    given = dict(zip(form.params, (*operands, output), strict=True))
-    inner = structural_map(form.body, (tirx.Var, lambda v: given.get(v, v))).block
+    inner, buffers = stage_nests([*operands, output], tensors)
     body: list[Any] = []
     for nest in outer:
         held = held_block(nest)
-        body.extend(_statements(inner.body) if held is not None and held.name_hint == block else [nest])
-    return with_nests(func, body, list(inner.alloc_buffers))
+        body.extend(inner if held is not None and held.name_hint == block else [nest])
+    return with_nests(func, body, buffers)
+
+
+def stage_nests(given: Sequence[Any], tensors: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the loop nests of TE stages, and the buffers between them.
+
+    ``given``: the buffers of ``tensors``, which are placeholders and then what is computed of them.
+    """
+    form = te.create_prim_func(list(tensors), index_dtype_override="int64")
+    buffers = dict(zip(form.params, given, strict=True))
+    inner = structural_map(form.body, (tirx.Var, lambda v: buffers.get(v, v))).block
+    return _statements(inner.body), list(inner.alloc_buffers)
 
 
 def replaced(expression: Any, new: Mapping[Any, Any]) -> Any:
@@ -80,12 +89,23 @@ def with_one_block(
     touched: Sequence[Any],
     body: Callable[[list[Any]], tuple[Sequence[Any], Mapping[str, Any]]],
 ) -> Any:
-    """Return a function that consists of one block of statements, inside a loop for each of some counts.
+    """Return a function that consists of one block of statements: see `block_nest`."""
+    nest = block_nest(name, counts, touched, body)
+    # What was computed in between is not any more.
+    root = s_tir.SBlock([], [], [], func.body.block.name_hint, nest)
+    return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
+
+
+def block_nest(
+    name: str,
+    counts: Sequence[int],
+    touched: Sequence[Any],
+    body: Callable[[list[Any]], tuple[Sequence[Any], Mapping[str, Any]]],
+) -> Any:
+    """Return a block of statements inside a loop for each of some counts.
 
     Parameters
     ----------
-    func : PrimFunc
-        Whose parameters it has.
     name : str
         The block's name.
     counts : sequence of int
@@ -106,9 +126,7 @@ def with_one_block(
     nest: Any = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), block)
     for loop, count in reversed(list(zip(loops, counts, strict=True))):
         nest = tirx.For(loop, whole(0), whole(count), tirx.ForKind.SERIAL, nest)
-    # What was computed in between is not any more.
-    root = s_tir.SBlock([], [], [], func.body.block.name_hint, nest)
-    return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
+    return nest
 
 
 def vector_start(number: Any, extent: int, lanes: int) -> Any:

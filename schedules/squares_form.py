@@ -13,7 +13,7 @@ Elements that two squares share are written twice, with the same value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -25,12 +25,33 @@ from tvm.tirx import Var
 
 from ..machine.errors import InputError
 from .analysis import plain_copy
-from .restatement import vector_start, whole, with_one_block
+from .restatement import block_nest, vector_start, whole, with_nests
 from .streaming import IMPORT_LLVM, elements_before, streaming_store
 from .transposition import moved, transposed
 
 SQUARES = "squares"
 """The block of the form: one square an iteration, of other axes, rows of squares and columns of squares."""
+
+
+def is_of_squares(name: str) -> bool:
+    """Tell whether a block transposes in squares: it is a step of its own, before or after all others."""
+    return name.startswith(SQUARES)
+
+
+@dataclass(frozen=True)
+class Finish:
+    """What becomes of the vectors of a transposition's output.
+
+    Parameters
+    ----------
+    value : callable
+        From a vector and the output's indices of its first element to what is stored there.
+    read : tuple of Buffer
+        What it reads.
+    """
+
+    value: Callable[[Any, Sequence[Any]], Any]
+    read: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,7 +77,7 @@ class Transposition:
     @property
     def dtype(self) -> str:
         """The elements' type."""
-        return str(self.output.dtype)
+        return str(self.input.dtype)
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -95,9 +116,13 @@ def find_transposition(func: Any) -> Transposition | None:
     if not all(isinstance(i, Var) for i in load.indices) or len(set(load.indices)) != len(variables):
         return None
     order = tuple(variables.index(i) for i in load.indices)
-    axes = _axes(order, [int(v.dom.extent) for v in block.iter_vars])
-    found = Transposition(load.source, block.body.buffer, order, axes)
-    return found if axes and found.row != len(axes) - 1 else None
+    found = transposition(load.source, block.body.buffer, order)
+    return found if found.axes and found.row != len(found.axes) - 1 else None
+
+
+def transposition(input: Any, output: Any, order: tuple[int, ...]) -> Transposition:
+    """Return the copy of a buffer to another, whose dimension of each of the input's is in ``order``."""
+    return Transposition(input, output, order, _axes(order, [int(extent) for extent in output.shape]))
 
 
 def _axes(order: Sequence[int], extents: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -132,6 +157,33 @@ def restate(func: Any, lanes: int, streamed: int) -> Any:
     found = find_transposition(func)
     if found is None or lanes > min(found.sides) or (streamed and found.sides[0] % lanes):
         raise InputError(f"the function is no transposition that consists of squares of {lanes}")
+    nest = squares_nest(found, lanes, streamed=bool(streamed))
+    return with_nests(func, [nest])
+
+
+def squares_nest(
+    found: Transposition,
+    lanes: int,
+    *,
+    name: str = SQUARES,
+    streamed: bool = False,
+    finish: Finish | None = None,
+) -> Any:
+    """Return the loop nest of a transposition in squares.
+
+    Parameters
+    ----------
+    found : Transposition
+        What is copied.
+    lanes : int
+        Rows and columns of a square, at most the length of both its axes.
+    name : str
+        The block's name.
+    streamed : bool
+        Whether the output is written past the caches; its rows are then multiples of ``lanes``.
+    finish : Finish or None
+        What becomes of each vector of the output before it is stored.
+    """
     row, column = found.row, len(found.axes) - 1
     order = [n for n in range(column) if n != row] + [row, column]
     counts = [ceil(found.extents[n] / lanes) if n in (row, column) else found.extents[n] for n in order]
@@ -140,13 +192,14 @@ def restate(func: Any, lanes: int, streamed: int) -> Any:
         place = dict(zip(order, at, strict=True))
         for n in (row, column):
             place[n] = vector_start(place[n], found.extents[n], lanes)
-        return _square(found, [place[n] for n in range(column + 1)], lanes, bool(streamed))
+        return _square(found, [place[n] for n in range(column + 1)], lanes, streamed, finish)
 
-    return with_one_block(func, SQUARES, counts, (found.input, found.output), body)
+    read = [] if finish is None else finish.read
+    return block_nest(name, counts, (found.input, *read, found.output), body)
 
 
 def _square(
-    found: Transposition, place: Sequence[Any], lanes: int, streamed: bool
+    found: Transposition, place: Sequence[Any], lanes: int, streamed: bool, finish: Finish | None
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Return the statements that transpose the square that begins at a place, and their notes."""
     vector = f"{found.dtype}x{lanes}"
@@ -159,6 +212,8 @@ def _square(
     steps, rows = transposed([moved(row) for row in loaded])
     rows = [moved(row, found.dtype) for row in rows]
     targets = [indices(found.row, n) for n in range(lanes)]
+    if finish is not None:
+        rows = [finish.value(row, there) for row, there in zip(rows, targets, strict=True)]
     if not streamed:
         return [*steps, *map(found.output.vstore, targets, rows)], {}
     stored, code = streaming_store(lanes, found.dtype)

@@ -10,6 +10,7 @@ from tvm.tirx import IntImm, Var
 
 from ..machine.dot_instructions import WIDE
 from .analysis import has_condition, index_variables, is_reduction, loads_of, static_extents, written_buffer
+from .squares_form import is_of_squares
 
 
 def blocks_around(
@@ -19,6 +20,7 @@ def blocks_around(
 
     None where something else is padded than the data, or a weight before it is laid out anew.
     """
+    names = [name for name in names if not is_of_squares(name)]
     at = names.index(str(block.name_hint))
     prologue, after = tuple(names[:at]), tuple(names[at + 1 :])
     shape = tuple(int(e) for e in block.writes[0].source.shape)

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.sym import Analyzer
-from tvm.tirx import Add, Cast, Div, IntImm, Mul, Sub
+from tvm.tirx import Add, Cast, Div, IntImm, Max, Min, Mul, Sub
 from tvm_ffi import structural_map
 
 from .analysis import CHOICE, loads_of
@@ -22,6 +22,8 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     Sub: lambda a, b: a - b,
     Mul: lambda a, b: a * b,
     Div: lambda a, b: a / b,
+    Max: tirx.max,
+    Min: tirx.min,
 }
 
 

@@ -33,11 +33,11 @@ from ..transforms import LEAST_PARALLEL_WORK
 
 # Squares in a block along the output's rows: several, of which lines become whole. Past the caches one is
 # enough, if its vectors are lines.
-_SQUARES = 4
+SQUARES_OF_BLOCK = 4
 _LINE_BITS = 512
 
 # Squares along the input's rows. Past the caches it is read in long stretches.
-_STRETCH, _STRETCH_PAST_CACHES = 8, 64
+STRETCH, _STRETCH_PAST_CACHES = 8, 64
 
 # The rows of a square are in registers with what they become: AVX2 has 16, AVX-512 and aarch64 have 32. Of
 # bytes 16 are a quarter of a line only.
@@ -73,7 +73,14 @@ def schedule_transpose(
     stream : int
         1 writes the output past the caches.
     """
-    *others, rows, columns = loops = sch.get_loops(sch.get_sblock(SQUARES))
+    share_squares(sch, SQUARES, lanes, squares=squares, stretch=stretch, parallel=bool(parallel))
+
+
+def share_squares(
+    sch: s_tir.Schedule, name: str, lanes: int, *, squares: int, stretch: int, parallel: bool = True
+) -> None:
+    """Cut a block of squares into blocks that stay on few pages, and spread these over the threads."""
+    *others, rows, columns = loops = sch.get_loops(sch.get_sblock(name))
     extents = [int(sch.get(loop).extent) for loop in loops]
     # As many parts as a power of two: threads that write parts of the same rows fetch each other's lines.
     parts = 1 << (ceil(extents[-2] / stretch) - 1).bit_length()
@@ -133,10 +140,10 @@ def _default(func: Any, target: Any, bits: int, fitting: Sequence[int], streamed
     and squares of 32 transpose 4096 x 8192 float16 in 0.54 of that of squares of 8.
     """
     past = exceeds_caches(func, target)
-    knobs = {"squares": _SQUARES, "stretch": _STRETCH_PAST_CACHES if past else _STRETCH, "parallel": 1}
+    knobs = {"squares": SQUARES_OF_BLOCK, "stretch": _STRETCH_PAST_CACHES if past else STRETCH, "parallel": 1}
     widest = max(streamed, default=0)
     if past and widest * bits >= _LEAST_BITS_PAST_CACHES:
-        squares = 1 if widest * bits >= _LINE_BITS else _SQUARES
+        squares = 1 if widest * bits >= _LINE_BITS else SQUARES_OF_BLOCK
         return knobs | {"lanes": widest, "squares": squares, "stream": 1}
     most = _MOST_LANES_OF_BYTES if bits == _BYTE else _MOST_LANES
     return knobs | {"lanes": max(lanes for lanes in fitting if lanes <= most), "stream": 0}

@@ -10,6 +10,7 @@ import tvm
 import tvm_ffi
 from tunesmith.machine.process import load_tensor_intrinsics
 from tunesmith.schedules import RULES, rules_for
+from tunesmith.schedules.algorithms import in_form
 from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.cpu.general import schedule_general
 from tunesmith.schedules.cpu.register_tile import register_tile
@@ -45,7 +46,7 @@ def assert_same(got, want):
 @pytest.mark.parametrize(("workload", "rule"), CASES)
 def test_the_trace_makes_the_same_program_again(workload, rule, target):
     scheduled = rule.scheduled(workload.func, target)
-    again = Schedule(workload.func)
+    again = Schedule(in_form(workload.func, trace_text(scheduled)))
     scheduled.trace.apply_to_schedule(again, remove_postproc=False)
     assert_same(again, scheduled)
     assert_same(replay_trace(trace_text(scheduled), workload.func), scheduled)

@@ -1,0 +1,291 @@
+"""A convolution of channels first as one of channels last, between transpositions in registers.
+
+Vectors of a convolution are output channels, and its sums are over input channels: with channels last both
+lie side by side. So its image, its weight and its result are transposed, in squares (see `squares_form`)::
+
+    image[n, h, w, c] = x[n, c, h, w]
+    taps[i, j, c, o] = weight[o, c, i, j]
+    sums[n, p, q, o] = sum of padded image[n, p + i, q + j, c] * taps[i, j, c, o]
+    y[n, o, p, q] = epilogue of sums[n, p, q, o]
+
+What is added to the result, as a bias or a residual, is added to vectors of pixels. An image of fewer
+channels than a square has stays as it is, and so does a constant weight, which is laid out beforehand anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from tvm import s_tir, te, tirx
+from tvm.ir import TensorLoad
+from tvm.tirx import IterVar
+
+from ..machine.errors import InputError
+from .analysis import are_just, index_variables, loads_of
+from .contraction import find_contraction, product_operands
+from .restatement import held_blocks, replaced, stage_nests, with_nests
+from .squares_form import SQUARES, Finish, Transposition, squares_nest, transposition
+from .vector_expressions import NO_VECTORS, can_evaluate, evaluated
+
+IMAGE, TAPS, RESULT = (f"{SQUARES}_of_{operand}" for operand in ("image", "taps", "result"))
+"""The blocks that transpose; the others are those of the convolution, channels last."""
+
+_LEAST_LANES = 4
+
+
+@dataclass(frozen=True)
+class ChannelsFirst:
+    """A convolution of channels first, all of them summed.
+
+    Parameters
+    ----------
+    block : SBlock
+        What sums products.
+    data, weight : TensorLoad
+        Its operands.
+    pad : SBlock or None
+        What pads the image.
+    after : tuple of SBlock
+        What works on the sums element by element, in order.
+    turns_weight : bool
+        Whether the weight has its output channels first, and is no constant.
+    """
+
+    block: Any
+    data: Any
+    weight: Any
+    pad: Any
+    after: tuple[Any, ...]
+    turns_weight: bool
+
+    @property
+    def image(self) -> Any:
+        """The buffer of the image."""
+        return self.data.source if self.pad is None else loads_of(self.pad.body.value)[0].source
+
+    @property
+    def output(self) -> Any:
+        """The buffer of the output."""
+        return (self.block if not self.after else self.after[-1]).writes[0].source
+
+
+@lru_cache(maxsize=16)  # rules ask, and then the restatement
+def find_channels_first(func: Any) -> ChannelsFirst | None:
+    """Find the convolution of channels first that a PrimFunc consists of, or None."""
+    nest = find_contraction(func)
+    if nest is None or nest.plain or nest.batch or nest.rest or nest.weight_block:
+        return None
+    if nest.data_rank < 3 or (nest.data_channel, nest.output_column) != (1, 1):
+        return None
+    if nest.prologue != (() if nest.staged is None else (nest.staged,)):
+        return None
+    blocks = held_blocks(func)
+    block, after = blocks[nest.block], tuple(blocks[name] for name in nest.epilogue)
+    operands = product_operands(block)
+    assert operands is not None, "a contraction sums products"
+    data, weight = operands if nest.data_first else operands[::-1]
+    turned = nest.weight_axes[0] == nest.column and not nest.constant_weight
+    pad = blocks[nest.staged] if nest.staged else None
+    found = ChannelsFirst(block, data, weight, pad, after, turned)
+    return found if (pad is None or _only_pads(pad)) and _can_finish(found) else None
+
+
+def _only_pads(pad: Any) -> bool:
+    """Tell whether a block reads one image, each channel from the same channel."""
+    loads = loads_of(pad.body.value)
+    channel = pad.iter_vars[1].var
+    return len(loads) == 1 and loads[0].indices[1].same_as(channel) and are_just(pad.body.indices, _axes(pad))
+
+
+def _axes(block: Any) -> list[Any]:
+    return [v.var for v in block.iter_vars]
+
+
+def _can_finish(found: ChannelsFirst) -> bool:
+    """Tell whether what works on the sums can be said in vectors of pixels."""
+    source = found.block.writes[0].source
+    if NO_VECTORS in (str(source.dtype), *(str(block.body.buffer.dtype) for block in found.after)):
+        return False
+    for block in found.after:
+        axes, value = _axes(block), block.body.value
+        if not can_evaluate(value) or not are_just(block.body.indices, axes):
+            return False
+        for load in loads_of(value):
+            along = bool(index_variables(load.indices) & set(axes[2:]))
+            if NO_VECTORS == str(load.source.dtype) or (along and not are_just(load.indices, axes)):
+                return False
+        source = block.body.buffer
+    return True
+
+
+def squares_of(found: ChannelsFirst, lanes: int) -> dict[str, int]:
+    """Return the sides of the squares, up to ``lanes``, of what is transposed, by the blocks' names."""
+    sums = found.block.writes[0].source
+    sides = {RESULT: _sides(sums), IMAGE: _sides(found.image)}
+    if found.turns_weight:
+        outputs, *others = (int(extent) for extent in found.weight.source.shape)
+        sides[TAPS] = (outputs, prod(others))
+    widest = {name: _widest(min(lengths), lanes) for name, lengths in sides.items()}
+    return {name: side for name, side in widest.items() if side >= _LEAST_LANES}
+
+
+def _sides(buffer: Any) -> tuple[int, int]:
+    _, channels, *pixels = (int(extent) for extent in buffer.shape)
+    return channels, prod(pixels)
+
+
+def _widest(length: int, lanes: int) -> int:
+    return min(lanes, 1 << (length.bit_length() - 1))
+
+
+def restate(func: Any, lanes: int) -> Any:
+    """Put channels last inside a convolution of channels first.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        One in which `find_channels_first` finds a convolution.
+    lanes : int
+        Rows and columns of the largest squares.
+
+    Raises
+    ------
+    InputError
+        There is no such convolution, or no square fits its result: a trace may name a form that is not one of
+        its function.
+    """
+    found = find_channels_first(func)
+    squares = {} if found is None else squares_of(found, lanes)
+    if found is None or RESULT not in squares:
+        raise InputError(f"the function is no convolution of channels first, in squares of {lanes}")
+    image, sums = _turned(found.image, "image"), _turned(found.block.writes[0].source, "sums")
+    outputs, inputs, *window = found.weight.source.shape
+    taps = tirx.decl_buffer([*window, inputs, outputs], found.weight.source.dtype, "taps")
+    given = {
+        "image": image if IMAGE in squares else found.image,
+        "taps": taps if TAPS in squares else found.weight.source,
+    }
+    inner, buffers = _channels_last(found, given, sums, squares)
+    rank = len(image.shape)
+    body = []
+    if IMAGE in squares:
+        turn = transposition(found.image, image, (0, rank - 1, *range(1, rank - 1)))
+        body.append(squares_nest(turn, squares[IMAGE], name=IMAGE))
+        buffers.append(image)
+    if TAPS in squares:
+        # What is contiguous in the weight is one row after the other of a square, wherever it goes.
+        last = rank - 1
+        turn = Transposition(
+            found.weight.source,
+            taps,
+            (last, last - 1, *range(last - 1)),
+            ((last - 1, *range(last - 1)), (last,)),
+        )
+        body.append(squares_nest(turn, squares[TAPS], name=TAPS))
+        buffers.append(taps)
+    back = transposition(sums, found.output, (0, *range(2, rank), 1))
+    result = squares_nest(back, squares[RESULT], name=RESULT, finish=_finish(found, squares[RESULT]))
+    return with_nests(_without_buffers(func), [*body, *inner, result], [*buffers, sums])
+
+
+def _turned(buffer: Any, name: str) -> Any:
+    """Return a buffer for the same with its channels last."""
+    return tirx.decl_buffer(_channel_last(buffer.shape), buffer.dtype, name)
+
+
+def _without_buffers(func: Any) -> Any:
+    """Return a function without the buffers between its blocks, which are others now."""
+    root = func.body.block
+    bare = s_tir.SBlock([], [], [], root.name_hint, root.body)
+    return func.with_body(s_tir.SBlockRealize([], True, bare))
+
+
+def _channels_last(
+    found: ChannelsFirst, given: dict[str, Any], sums: Any, squares: dict[str, int]
+) -> tuple[list[Any], list[Any]]:
+    """Return the loop nests that pad an image and sum products, channels last, and the buffers between."""
+    x, w = (te.placeholder(buffer.shape, buffer.dtype, buffer.name) for buffer in given.values())
+    padded = x if found.pad is None else _padded(found.pad, x, IMAGE in squares)
+    name = str(found.block.name_hint)
+    y = te.compute(sums.shape, _sum(found, padded, w, squares), name=name)
+    return stage_nests([*given.values(), sums], [x, w, y])
+
+
+def _padded(pad: Any, x: Any, is_turned: bool) -> Any:
+    """Return the stage that pads an image, perhaps of channels last."""
+    (load,), extents = loads_of(pad.body.value), list(pad.body.buffer.shape)
+
+    def pixel(*index: Any) -> Any:
+        at = [index[0], index[-1], *index[1:-1]] if is_turned else list(index)
+        axes = dict(zip(_axes(pad), at, strict=True))
+        there = [replaced(i, axes) for i in load.indices]
+        there = _channel_last(there) if is_turned else there
+        return replaced(pad.body.value, {**axes, load: x(*there)})
+
+    return te.compute(_channel_last(extents) if is_turned else extents, pixel, name=str(pad.name_hint))
+
+
+def _sum(found: ChannelsFirst, x: Any, w: Any, squares: dict[str, int]) -> Any:
+    """Return what sums the products of a padded image and taps, which may be turned, for one output."""
+    variables = {v.var: v for v in found.block.iter_vars}
+    sums = {
+        axis: te.reduce_axis((0, int(v.dom.extent)), str(axis.name).removeprefix("v_"))
+        for axis, v in variables.items()
+        if v.iter_type == IterVar.CommReduce
+    }
+    kept = [axis for axis in variables if axis not in sums]
+    value, total = found.block.body.value, found.block.body.buffer
+    is_total = isinstance(value.a, TensorLoad) and value.a.source.same_as(total)
+    term = value.b if is_total else value.a
+
+    def product(n: Any, *index: Any) -> Any:
+        *place, o = index
+        new = dict(zip(kept, (n, o, *place), strict=True)) | {v: axis.var for v, axis in sums.items()}
+        pixel, tap = ([replaced(i, new) for i in load.indices] for load in (found.data, found.weight))
+        there = x(*_channel_last(pixel)) if IMAGE in squares else x(*pixel)
+        weight = w(*tap[2:], tap[1], tap[0]) if TAPS in squares else w(*tap)
+        return te.sum(replaced(term, {found.data: there, found.weight: weight}), axis=list(sums.values()))
+
+    return product
+
+
+def _channel_last(indices: Sequence[Any]) -> list[Any]:
+    n, channel, *place = indices
+    return [n, *place, channel]
+
+
+def _finish(found: ChannelsFirst, lanes: int) -> Finish | None:
+    """Return what becomes of a vector of sums, along pixels, before it is stored."""
+    if not found.after:
+        return None
+
+    def value(sums: Any, there: Sequence[Any]) -> Any:
+        source = found.block.writes[0].source
+        for block in found.after:
+            sums, source = _applied(block, source, sums, there, lanes), block.body.buffer
+        return sums
+
+    written = [found.block.writes[0].source, *(block.body.buffer for block in found.after)]
+    loads = [load.source for block in found.after for load in loads_of(block.body.value)]
+    read = {buffer: None for buffer in loads if not any(buffer.same_as(each) for each in written)}
+    return Finish(value, tuple(read))
+
+
+def _applied(block: Any, source: Any, vector: Any, there: Sequence[Any], lanes: int) -> Any:
+    """Return what a block makes of a vector of its operand ``source``, which begins at an index."""
+    axes = _axes(block)
+    new = dict(zip(axes, there, strict=True))
+
+    def loaded(load: Any) -> Any:
+        if load.source.same_as(source):
+            return vector
+        indices = [replaced(index, new) for index in load.indices]
+        if index_variables(load.indices) & set(axes[2:]):
+            return load.source.vload(indices, f"{load.source.dtype}x{lanes}")
+        return tirx.Broadcast(load.source[tuple(indices)], lanes)
+
+    return evaluated(block.body.value, loaded)
