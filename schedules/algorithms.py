@@ -18,6 +18,7 @@ from ..machine.errors import InputError
 from . import (
     attention_form,
     channels_last_form,
+    flat_pixels_form,
     grouped_form,
     interpolated_form,
     lines_form,
@@ -38,6 +39,7 @@ _NAMED = re.compile(r"([a-z_]+)_([1-9]\d{0,5}(?:_(?:0|[1-9]\d{0,5}))*)", re.ASCI
 ALGORITHMS: dict[str, Callable[..., Any]] = {
     "winograd": winograd_form.restate,
     "channels_last": channels_last_form.restate,
+    "flat_pixels": flat_pixels_form.restate,
     "grouped": grouped_form.restate,
     "whole_rows": whole_rows_form.restate,
     "separable": separable_form.restate,

@@ -20,14 +20,14 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from tvm import s_tir, te, tirx
+from tvm import te, tirx
 from tvm.ir import TensorLoad
 from tvm.tirx import IterVar
 
 from ..machine.errors import InputError
 from .analysis import are_just, index_variables, loads_of
 from .contraction import find_contraction, product_operands
-from .restatement import held_blocks, replaced, stage_nests, with_nests
+from .restatement import held_blocks, replaced, stage_nests, with_nests, without_buffers
 from .squares_form import SQUARES, Finish, Transposition, squares_nest, transposition
 from .vector_expressions import NO_VECTORS, can_evaluate, evaluated
 
@@ -91,7 +91,7 @@ def find_channels_first(func: Any) -> ChannelsFirst | None:
     turned = nest.weight_axes[0] == nest.column and not nest.constant_weight
     pad = blocks[nest.staged] if nest.staged else None
     found = ChannelsFirst(block, data, weight, pad, after, turned)
-    return found if (pad is None or _only_pads(pad)) and _can_finish(found) else None
+    return found if pad is None or _only_pads(pad) else None
 
 
 def _only_pads(pad: Any) -> bool:
@@ -123,7 +123,12 @@ def _can_finish(found: ChannelsFirst) -> bool:
 
 
 def squares_of(found: ChannelsFirst, lanes: int) -> dict[str, int]:
-    """Return the sides of the squares, up to ``lanes``, of what is transposed, by the blocks' names."""
+    """Return the sides of the squares, up to ``lanes``, of what is transposed, by the blocks' names.
+
+    There is no `RESULT` among them where no square fits, or vectors cannot say what follows the sums.
+    """
+    if not _can_finish(found):
+        return {}
     sums = found.block.writes[0].source
     sides = {RESULT: _sides(sums), IMAGE: _sides(found.image)}
     if found.turns_weight:
@@ -189,19 +194,12 @@ def restate(func: Any, lanes: int) -> Any:
         buffers.append(taps)
     back = transposition(sums, found.output, (0, *range(2, rank), 1))
     result = squares_nest(back, squares[RESULT], name=RESULT, finish=_finish(found, squares[RESULT]))
-    return with_nests(_without_buffers(func), [*body, *inner, result], [*buffers, sums])
+    return with_nests(without_buffers(func), [*body, *inner, result], [*buffers, sums])
 
 
 def _turned(buffer: Any, name: str) -> Any:
     """Return a buffer for the same with its channels last."""
     return tirx.decl_buffer(_channel_last(buffer.shape), buffer.dtype, name)
-
-
-def _without_buffers(func: Any) -> Any:
-    """Return a function without the buffers between its blocks, which are others now."""
-    root = func.body.block
-    bare = s_tir.SBlock([], [], [], root.name_hint, root.body)
-    return func.with_body(s_tir.SBlockRealize([], True, bare))
 
 
 def _channels_last(

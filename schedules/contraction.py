@@ -15,7 +15,7 @@ from tvm.tirx import Add, Cast, IterVar, Mul, Var
 from ..kernels.operator import CONSTANT_ARGUMENTS
 from ..machine.facts import Facts
 from .analysis import block_names, index_variables, one_reduction, static_extents
-from .surroundings import blocks_around, made_of, makes_panels
+from .surroundings import blocks_around, lies_in_rows, made_of, makes_panels
 from .transforms import LEAST_PARALLEL_SUMS
 from .window_padding import FilledAxis, PaddedAxis, filled_axes, padded_axes
 
@@ -70,6 +70,8 @@ class Contraction:
         together.
     weight_block : str or None
         The one of them that lays the weight out anew, or widens it: what makes the panels.
+    weight_lies : bool
+        True where the weight is made of nothing but elements that lie side by side along the columns.
     epilogue : tuple of str
         Blocks that work on the output element by element, in order.
     rest : tuple of str
@@ -103,6 +105,7 @@ class Contraction:
     prologue: tuple[str, ...]
     staged: str | None
     weight_block: str | None
+    weight_lies: bool
     epilogue: tuple[str, ...]
     rest: tuple[str, ...]
     padded: tuple[PaddedAxis, ...]
@@ -231,6 +234,7 @@ def find_contraction(func: Any) -> Contraction | None:
         prologue=prologue,
         staged=staged,
         weight_block=weight_block,
+        weight_lies=weight_axes[-1] == column and (weight_block is None or lies_in_rows(sch, weight_block)),
         epilogue=epilogue,
         rest=rest,
         padded=padded_axes(copy, block, operands[data].indices) if copy else (),

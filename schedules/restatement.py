@@ -70,6 +70,13 @@ def with_nests(func: Any, body: Sequence[Any], buffers: Sequence[Any] = ()) -> A
     return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
 
 
+def without_buffers(func: Any) -> Any:
+    """Return a function without the buffers between its blocks, which are others now."""
+    root = func.body.block
+    bare = s_tir.SBlock([], [], [], root.name_hint, root.body)
+    return func.with_body(s_tir.SBlockRealize([], True, bare))
+
+
 def with_functions(mod: Any, changed: Mapping[Any, Any]) -> Any:
     """Return a module in which some functions are others; the module itself where there are none.
 

@@ -104,6 +104,16 @@ class KnobSpace:
     constraints: tuple[Constraint, ...]
     default: Knobs
 
+    def in_form(self, knob: Knob, default: int) -> KnobSpace:
+        """Return the same space after the knob of a form, which has no values but its candidates."""
+        values = knob.values
+        rule = f"{knob.name} is {values[0] if len(values) == 1 else f'one of {values}'}"
+        return KnobSpace(
+            knobs=(knob, *self.knobs),
+            constraints=(Constraint(rule, lambda k: k[knob.name] in values), *self.constraints),
+            default={knob.name: default, **self.default},
+        )
+
     @property
     def combinations(self) -> int:
         """How many combinations of values there are, legal or not."""

@@ -6,7 +6,10 @@ from itertools import takewhile
 from typing import Any
 
 from tvm import s_tir
+from tvm.ir import TensorLoad
+from tvm.sym import Analyzer
 from tvm.tirx import IntImm, Var
+from tvm_ffi import structural_map
 
 from ..machine.dot_instructions import WIDE
 from .analysis import has_condition, index_variables, is_reduction, loads_of, static_extents, written_buffer
@@ -81,6 +84,26 @@ def lays_out_anew(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
         len(load.indices) == len(weight.shape) and all(map(_is_plain, load.indices)) for load in loads
     )
     return block.writes[0].source.same_as(weight) and bool(loads) and not alike
+
+
+def lies_in_rows(sch: s_tir.Schedule, name: str) -> bool:
+    """Tell whether a block copies elements that lie side by side in memory along its last axis.
+
+    Vectors of them can be read where they come from, whatever their indices are.
+    """
+    block = sch.get(sch.get_sblock(name))
+    load = getattr(block.body, "value", None)
+    if not isinstance(load, TensorLoad):
+        return False
+    place, last = load.indices[0], block.iter_vars[-1].var
+    for extent, index in zip(load.source.shape[1:], load.indices[1:], strict=True):
+        place = place * extent + index
+    analyzer = Analyzer()
+    for v in block.iter_vars:
+        analyzer.bind(v.var, v.dom)
+    place = analyzer.simplify(place)
+    further = structural_map(place, [(Var, lambda v: v + 1 if v.same_as(last) else v)])
+    return bool(analyzer.can_prove_equal(further, place + 1))
 
 
 def widens(sch: s_tir.Schedule, name: str, operand: Any) -> bool:

@@ -1,24 +1,30 @@
-"""Convolution of channels first by the schedules of channels last: what they read and write is transposed.
+"""Convolution of channels first: as it lies where it is 1x1, else by the schedules of channels last.
 
-The function begins in `channels_last_form`. Its transpositions are passes of their own, before and after, in
-squares as in ``transpose``; what is between them is any convolution of channels last, and scheduled as one.
+A 1x1 convolution is a matrix product whose columns are pixels (`flat_pixels_form`). Others begin in
+`channels_last_form`: transpositions are passes of their own, before and after, in squares as in `transpose`;
+what is between them is any convolution of channels last, and scheduled as one. On 2 threads of a Zen 4 1x1
+layers take 0.75 to 1.0 of that time as they lie, of several images 0.77 to 1.16.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import Any
 
 from tvm import s_tir
 
 from ...machine.facts import facts
+from .. import flat_pixels_form
 from ..algorithms import THEN
 from ..analysis import block_names
 from ..channels_last_form import RESULT, find_channels_first, restate, squares_of
+from ..flat_pixels_form import find_pointwise, pixels_of
 from ..rule import ScheduleRule
-from ..space import Constraint, Knob, Knobs, KnobSpace
+from ..space import Knob, Knobs, KnobSpace
 from ..squares_form import is_of_squares
 from .conv2d import CONV2D
+from .matmul import MATMUL
 from .transpose import SQUARES_OF_BLOCK, STRETCH, share_squares
 from .winograd import WINOGRAD
 
@@ -57,17 +63,7 @@ def channels_first_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpa
     if space is None:
         return None
     fitting = tuple(s for s in _SQUARES if s <= widest)
-    return KnobSpace(
-        knobs=(
-            Knob("squares", fitting, "rows and columns of the largest squares in registers"),
-            *space.knobs,
-        ),
-        constraints=(
-            Constraint(f"squares is one of {fitting}", lambda k: k["squares"] in fitting),
-            *space.constraints,
-        ),
-        default={"squares": widest, **space.default},
-    )
+    return space.in_form(Knob("squares", fitting, "rows and columns of the largest squares"), widest)
 
 
 def _algorithm(inner: ScheduleRule, knobs: Knobs) -> str:
@@ -85,5 +81,31 @@ def _of_channels_first(inner: ScheduleRule) -> ScheduleRule:
         algorithm=partial(_algorithm, inner),
     )
 
+
+def matmul_channels_first_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the space of `MATMUL` on a 1x1 convolution whose images are whole vectors of pixels, or None."""
+    found = find_pointwise(func)
+    if found is None:
+        return None
+    lanes = facts(target).lanes(str(found.block.writes[0].source.dtype))
+    if prod(pixels_of(found.output)) % lanes:
+        return None
+    space = MATMUL.space(flat_pixels_form.restate(func, lanes), target)
+    return None if space is None else space.in_form(Knob("pixels", (lanes,), "pixels of a vector"), lanes)
+
+
+def schedule_matmul_channels_first(sch: s_tir.Schedule, *, pixels: int, **knobs: int) -> None:
+    """Rewrite a 1x1 convolution in the form of `flat_pixels_form`, in vectors of ``pixels``: see `MATMUL`."""
+    del pixels
+    MATMUL.rewrite(sch, **knobs)
+
+
+MATMUL_CHANNELS_FIRST = ScheduleRule(
+    name="matmul_channels_first",
+    summary="1x1 convolution of channels first as a matrix product, whose columns are pixels as they lie",
+    rewrite=schedule_matmul_channels_first,
+    open_space=matmul_channels_first_space,
+    algorithm=lambda knobs: f"flat_pixels_{knobs['pixels']}",
+)
 
 CONV2D_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST = map(_of_channels_first, (CONV2D, WINOGRAD))

@@ -18,7 +18,7 @@ from ...machine.facts import Facts, facts
 from ..contraction import find_contraction
 from ..grouped_form import GroupedConvolution, find_grouped, restate
 from ..rule import ScheduleRule
-from ..space import Constraint, Knob, KnobSpace
+from ..space import Knob, KnobSpace
 from .conv2d import default_tile
 from .register_tile import register_tile
 from .tile_choice import tile_choice
@@ -49,14 +49,7 @@ def grouped_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     choice = tile_choice(nest, target)
     space = tile_space(choice, default_tile(choice))
-    return KnobSpace(
-        knobs=(Knob("merge", (merge,), "neighbouring groups in one part"), *space.knobs),
-        constraints=(
-            Constraint(f"merge is {merge}", lambda k: k["merge"] == merge),
-            *space.constraints,
-        ),
-        default={"merge": merge, **space.default},
-    )
+    return space.in_form(Knob("merge", (merge,), "neighbouring groups in one part"), merge)
 
 
 def merged_groups(found: GroupedConvolution, machine: Facts) -> int:

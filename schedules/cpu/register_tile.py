@@ -113,8 +113,10 @@ def register_tile(
     panels = longer = None
     if pack != PACK_NOTHING:
         panels, longer = pack_weight(sch, nest, lanes, nr, pack, products)
-    elif nest.columns % nr:
-        sch.compute_inline(producer_of(sch, block, nest.weight))
+    else:
+        inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
+        if nest.columns % nr:
+            sch.compute_inline(producer_of(sch, block, nest.weight))
     if tail is None:
         tail = sch.get_consumers(block)[0] if padded else sch.cache_write(block, 0, "global")
     elif padded:

@@ -133,7 +133,7 @@ class WeightReading:
     def reads_unpacked(self, nr: int) -> bool:
         """Tell whether vectors of the weight can be read where it lies; the last may be masked."""
         nest = self.nest
-        lies = nest.weight_block is None and nest.weight_axes[-1] == nest.column and self.products == 1
+        lies = nest.weight_lies and self.products == 1
         return lies and (nest.columns % nr == 0 or self.machine.has_masks)
 
     def can_pack(self, knobs: Knobs, beside: int) -> bool:

@@ -1,0 +1,109 @@
+"""1x1 convolutions of channels first as matrix products: which are, that they are right, how pixels lie."""
+
+import pytest
+import tunesmith as ts
+from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
+from tunesmith.machine.errors import InputError
+from tunesmith.machine.target import as_target
+from tunesmith.schedules import rules_for
+from tunesmith.schedules.assembly import inner_loop
+from tunesmith.schedules.contraction import find_contraction
+from tunesmith.schedules.cpu.channels_first import MATMUL_CHANNELS_FIRST
+from tunesmith.schedules.cpu.operand_layout import PACK_IN_BLOCK, PACK_NOTHING
+from tunesmith.schedules.flat_pixels_form import restate
+from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
+
+AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+ENDED = {"bias": 1, "relu": 1, "residual": 1}
+
+
+def pointwise(dtype="float32", **more):
+    shape = {"n": 1, "h": 8, "w": 12, "ci": 20, "co": 24, "kh": 1, "kw": 1, "layout": "NCHW", **more}
+    return ts.workload("conv2d", dtype=dtype, **shape)
+
+
+WORKLOADS = {
+    "one_image": pointwise(**ENDED),
+    "several_images": pointwise(n=3, **ENDED),
+    "primes": pointwise(h=3, w=32, ci=13, co=17, bias=1),
+    "one_line": pointwise(h=1, w=48),
+    "one_channel": pointwise(ci=1, co=1, relu=1),
+    "large": pointwise(h=40, w=40, ci=64, co=40, residual=1),
+    "large_images": pointwise(n=2, h=40, w=40, ci=64, co=40, relu=1),
+    "half": pointwise("float16", **ENDED),
+    "bfloat16": pointwise("bfloat16", h=16, w=16, **ENDED),
+    "double": pointwise("float64", n=2, bias=1),
+}
+OTHERS = {
+    "channels_last": pointwise(layout="NHWC"),
+    "strided": pointwise(stride=2),
+    "padded": pointwise(padding=1),
+    "other_window": pointwise(h=9, kh=2),
+    "grouped": pointwise(groups=4),
+    "cut_vectors": pointwise(h=7, w=7),
+    "matmul": ts.workload("matmul", m=8, n=8, k=8),
+}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_it_is_the_default_and_right(name, target, assert_right):
+    workload = WORKLOADS[name]
+    assert rules_for(workload.func, target)[0] is MATMUL_CHANNELS_FIRST
+    assert_right(workload, MATMUL_CHANNELS_FIRST.scheduled(workload.func, target))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_are_left_alone(name, target):
+    assert MATMUL_CHANNELS_FIRST.space(OTHERS[name].func, target) is None
+
+
+@pytest.mark.parametrize("pack", [PACK_NOTHING, PACK_IN_BLOCK])
+@pytest.mark.parametrize("w", [64, 12])
+def test_pixels_are_right_packed_or_as_they_lie(pack, w, target, assert_right):
+    """Of 96 pixels the last panel is cut short."""
+    workload = pointwise(w=w, **ENDED)
+    knobs = {"pack": pack, "split_columns": 1, "block_columns": 1, "nr": 4 * 16, "mr": 4, "block_rows": 2}
+    schedule = MATMUL_CHANNELS_FIRST.scheduled(workload.func, AVX512, knobs)
+    assert (
+        'with T.sblock("flat_pixels")' in schedule.mod.script() or "flat_pixels_pad" in schedule.mod.script()
+    ) == (pack == PACK_IN_BLOCK)
+    assert_right(workload, schedule)
+
+
+def test_the_form_is_a_product_of_matrices_whose_columns_are_pixels():
+    nest = find_contraction(restate(pointwise(**ENDED).func, 16))
+    assert nest.plain and nest.weight_lies and nest.columns == 96 and nest.row_extent == 24
+    assert (nest.epilogue, nest.rest) == (("flat_output",), ())
+    # From one image to the next pixels lie apart.
+    assert not find_contraction(restate(pointwise(n=3).func, 16)).weight_lies
+
+
+def test_a_constant_weight_needs_no_packing(target, assert_right):
+    workload = WORKLOADS["one_image"]
+    constant = workload.func.with_attr(CONSTANT_ARGUMENTS, [1])
+    assert_right(workload, MATMUL_CHANNELS_FIRST.scheduled(constant, target))
+
+
+def test_a_trace_begins_with_the_form_and_is_replayed():
+    func = WORKLOADS["one_image"].func
+    schedule = MATMUL_CHANNELS_FIRST.scheduled(func, AVX512)
+    trace = trace_text(schedule)
+    assert "tunesmith.algorithm.flat_pixels_16" in trace
+    assert replay_trace(trace, func).mod.script() == schedule.mod.script()
+    for other in ("strided", "other_window", "cut_vectors"):
+        with pytest.raises(InputError, match=r"flat_pixels_16, which does not fit.*no 1x1 convolution"):
+            replay_trace(trace, OTHERS[other].func)
+
+
+def test_pixels_are_the_vectors_of_the_machine():
+    with pytest.raises(InputError, match="pixels is 16"):
+        MATMUL_CHANNELS_FIRST.scheduled(WORKLOADS["one_image"].func, AVX512, {"pixels": 8})
+
+
+@pytest.mark.parametrize(("mcpu", "bits"), [("haswell", 256), ("x86-64-v4", 512), ("neoverse-n1", 128)])
+def test_the_tile_stays_in_registers_of_other_machines(mcpu, bits):
+    triple = "aarch64-linux-gnu" if mcpu == "neoverse-n1" else "x86_64-linux-gnu"
+    target = as_target({"kind": "llvm", "mtriple": triple, "mcpu": mcpu, "num-cores": 2})
+    schedule = MATMUL_CHANNELS_FIRST.scheduled(WORKLOADS["large"].func, target)
+    loop = inner_loop(build(schedule, target).mod.inspect_source("s"))
+    assert (loop.bits, loop.stores, loop.spills) == (bits, 0, 0) and loop.multiply_adds >= 7
