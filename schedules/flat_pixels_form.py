@@ -22,7 +22,6 @@ from tvm.ir import TensorLoad
 from tvm.tirx import IndexMap
 
 from ..machine.errors import InputError
-from .analysis import loads_of
 from .channels_last_form import ChannelsFirst, find_channels_first
 from .restatement import replaced, stage_nests, with_nests, without_buffers
 
@@ -68,7 +67,7 @@ def restate(func: Any, lanes: int) -> Any:
         raise InputError(
             f"the function is no 1x1 convolution of channels first, in vectors of {lanes} pixels"
         )
-    given = [found.data.source, found.weight.source, *_beside(found), found.output]
+    given = [found.data.source, found.weight.source, *found.beside, found.output]
     inner, buffers = stage_nests(given, _define(found))
     schedule = s_tir.Schedule(with_nests(without_buffers(func), inner, buffers))
     extents = pixels_of(found.output)
@@ -82,13 +81,6 @@ def restate(func: Any, lanes: int) -> Any:
     return schedule.mod["main"]
 
 
-def _beside(found: ChannelsFirst) -> list[Any]:
-    """Return what the blocks after the sums read besides them, each once."""
-    written = [found.block.writes[0].source, *(block.body.buffer for block in found.after)]
-    loads = [load.source for block in found.after for load in loads_of(block.body.value)]
-    return list(dict.fromkeys(each for each in loads if not any(each.same_as(w) for w in written)))
-
-
 def _flat(extents: Sequence[int], n: Any, place: Sequence[Any]) -> Any:
     """Return the column of a pixel of an image."""
     for extent, at in zip(extents, place, strict=True):
@@ -99,10 +91,9 @@ def _flat(extents: Sequence[int], n: Any, place: Sequence[Any]) -> Any:
 def _define(found: ChannelsFirst) -> list[Any]:
     """Return the TE tensors image, weight, what is added, and the output."""
     extents = pixels_of(found.output)
-    beside = _beside(found)
     x, w, *others = (
         te.placeholder(buffer.shape, buffer.dtype, buffer.name)
-        for buffer in (found.data.source, found.weight.source, *beside)
+        for buffer in (found.data.source, found.weight.source, *found.beside)
     )
     images, outputs = (int(extent) for extent in found.output.shape[:2])
     channels, unit = int(x.shape[1]), [0] * len(extents)
@@ -125,21 +116,10 @@ def _define(found: ChannelsFirst) -> list[Any]:
         return te.sum(replaced(term, {found.data: pixels[c, s], found.weight: taps[o, c]}), axis=c)
 
     sums = te.compute((outputs, images * prod(extents)), product, name=SUMS)
-    tensors = dict(zip(beside, others, strict=True))
+    tensors = dict(zip(found.beside, others, strict=True))
 
     def output(*index: Any) -> Any:
         n, o, *place = index
-        result = sums(o, _flat(extents, n, place))
-        source = found.block.writes[0].source
-        for block in found.after:
-            new = dict(zip([v.var for v in block.iter_vars], index, strict=True))
-            loads = {
-                load: result
-                if load.source.same_as(source)
-                else tensors[load.source](*(replaced(i, new) for i in load.indices))
-                for load in loads_of(block.body.value)
-            }
-            result, source = replaced(block.body.value, loads), block.body.buffer
-        return result
+        return found.finished(sums(o, _flat(extents, n, place)), tensors, index)
 
     return [x, w, *others, te.compute(found.output.shape, output, name=OUTPUT)]

@@ -18,7 +18,7 @@ from ...machine.facts import facts
 from .. import flat_pixels_form
 from ..algorithms import THEN
 from ..analysis import block_names
-from ..channels_last_form import RESULT, find_channels_first, restate, squares_of
+from ..channels_last_form import IMAGE, RESULT, find_channels_first, restate, squares_of
 from ..flat_pixels_form import find_pointwise, pixels_of
 from ..rule import ScheduleRule
 from ..space import Knob, Knobs, KnobSpace
@@ -57,7 +57,7 @@ def channels_first_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpa
         return None
     dtype = str(found.block.writes[0].source.dtype)
     widest = min(facts(target).lanes(dtype), _SQUARES[-1])
-    if RESULT not in squares_of(found, widest):
+    if not {IMAGE, RESULT} & set(squares_of(found, widest)):
         return None
     space = inner.space(restate(func, widest), target)
     if space is None:

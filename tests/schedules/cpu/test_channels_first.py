@@ -18,6 +18,7 @@ from tunesmith.schedules.channels_last_form import (
 )
 from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.channels_first import CONV2D_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST
+from tunesmith.schedules.restatement import held_blocks
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.schedules.winograd_form import find_convolution
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
@@ -44,6 +45,9 @@ WORKLOADS = {
     "few_taps": convolution(ci=1, kh=1, kw=3),
     "large": convolution(h=30, w=28, ci=32, co=40, padding=1, bias=1),
     "half": convolution("float16", padding=1, **ENDED),
+    "one_output": convolution(h=30, co=1, padding=1, **ENDED),
+    "three_outputs": convolution(n=2, co=3),
+    "one_pixel": convolution(h=3, w=3, relu=1, kw=1, padding=0),
     "bytes": convolution("int8", ci=19, padding=1, bias=1),
     "double": convolution("float64", padding=1, **ENDED),
 }
@@ -52,8 +56,7 @@ OTHERS = {
     "blocked": convolution(ci=16, co=16, layout="NCHW8c"),
     "grouped": convolution(groups=4),
     "bfloat16": convolution("bfloat16"),
-    "three_outputs": convolution(co=3),
-    "one_pixel": convolution(h=3, w=3),
+    "neither": convolution(ci=3, co=3),
     "matmul": ts.workload("matmul", m=8, n=8, k=8),
 }
 
@@ -93,6 +96,10 @@ def test_the_form_is_a_convolution_of_channels_last():
     assert (nest.prologue, nest.staged, nest.epilogue, nest.rest) == (("pad",), "pad", (), ())
     assert (nest.data_channel, nest.output_column, nest.weight_axes[-1]) == (3, 3, nest.column)
     assert nest.padded
+    # Everything that is transposed is read by what comes after it.
+    blocks = held_blocks(restate(convolution(padding=1, **ENDED).func, 16))
+    read = {str(r.source.name) for name, block in blocks.items() if name != IMAGE for r in block.reads}
+    assert {"image", "taps", "sums"} <= read and "data" not in read
 
 
 def test_squares_are_as_large_as_what_they_transpose():
@@ -104,6 +111,7 @@ def test_squares_are_as_large_as_what_they_transpose():
     assert squares(ci=3) == {RESULT: 16, TAPS: 16}
     assert squares(h=4, w=4, co=9) == {RESULT: 4, IMAGE: 16, TAPS: 8}
     assert squares(ci=1, kh=1, kw=3) == {RESULT: 16}
+    assert squares(co=3) == {IMAGE: 16} and squares(ci=1, kh=1, kw=3, co=3) == {}
 
 
 def test_a_constant_weight_is_laid_out_beforehand(target, assert_right):
@@ -125,7 +133,7 @@ def test_a_trace_begins_with_both_forms_and_is_replayed():
 def test_a_trace_of_another_convolution_is_refused():
     func = WORKLOADS["padded"].func
     trace = trace_text(CONV2D_CHANNELS_FIRST.scheduled(func, AVX512))
-    for other in ("channels_last", "grouped", "three_outputs"):
+    for other in ("channels_last", "grouped", "neither"):
         with pytest.raises(
             InputError, match=r"channels_last_16, which does not fit.*no convolution of channels"
         ):
