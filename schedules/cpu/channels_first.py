@@ -18,7 +18,7 @@ from ...machine.facts import facts
 from .. import flat_pixels_form
 from ..algorithms import THEN
 from ..analysis import block_names
-from ..channels_last_form import IMAGE, RESULT, find_channels_first, restate, squares_of
+from ..channels_last_form import IMAGE, RESULT, TAPS, find_channels_first, restate, squares_of
 from ..flat_pixels_form import find_pointwise, pixels_of
 from ..rule import ScheduleRule
 from ..space import Knob, Knobs, KnobSpace
@@ -46,8 +46,14 @@ def schedule_channels_first(inner: ScheduleRule, sch: s_tir.Schedule, *, squares
     """
     names = [name for name in block_names(sch) if is_of_squares(name)]
     inner.rewrite(sch, **knobs)
+    # A thread transposes what it reads or wrote itself, as far as it can: its columns of the weight, and
+    # of the result the channels or the pixels, whichever the threads share.
+    by_channels = knobs.get("split_columns", not knobs.get("share_lines", 0))
+    by_columns = {IMAGE: False, TAPS: True, RESULT: not by_channels}
     for name in names:
-        share_squares(sch, name, squares, squares=SQUARES_OF_BLOCK, stretch=STRETCH)
+        share_squares(
+            sch, name, squares, squares=SQUARES_OF_BLOCK, stretch=STRETCH, by_columns=by_columns[name]
+        )
 
 
 def channels_first_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpace | None:

@@ -77,17 +77,28 @@ def schedule_transpose(
 
 
 def share_squares(
-    sch: s_tir.Schedule, name: str, lanes: int, *, squares: int, stretch: int, parallel: bool = True
+    sch: s_tir.Schedule,
+    name: str,
+    lanes: int,
+    *,
+    squares: int,
+    stretch: int,
+    parallel: bool = True,
+    by_columns: bool = False,
 ) -> None:
-    """Cut a block of squares into blocks that stay on few pages, and spread these over the threads."""
+    """Cut a block of squares into blocks that stay on few pages, and spread these over the threads.
+
+    ``by_columns``: threads own columns of the output, else rows.
+    """
     *others, rows, columns = loops = sch.get_loops(sch.get_sblock(name))
     extents = [int(sch.get(loop).extent) for loop in loops]
     # As many parts as a power of two: threads that write parts of the same rows fetch each other's lines.
-    parts = 1 << (ceil(extents[-2] / stretch) - 1).bit_length()
-    row_parts, rows = sch.split(rows, [None, ceil(extents[-2] / parts)])
+    count = 1 << (ceil(extents[-2] / stretch) - 1).bit_length()
+    row_parts, rows = sch.split(rows, [None, ceil(extents[-2] / count)])
     column_blocks, columns = sch.split(columns, [None, squares_in_block(extents[-1], squares)])
-    sch.reorder(*others, row_parts, column_blocks, rows, columns)
-    blocks = sch.fuse(*others, row_parts, column_blocks)
+    parts = (column_blocks, row_parts) if by_columns else (row_parts, column_blocks)
+    sch.reorder(*others, *parts, rows, columns)
+    blocks = sch.fuse(*others, *parts)
     if parallel and prod(extents) * lanes**2 >= _LEAST_PARALLEL_WORK:
         sch.parallel(blocks)
 
