@@ -27,11 +27,11 @@ from tvm.tirx import IterVar
 from ..machine.errors import InputError
 from .analysis import are_just, index_variables, loads_of
 from .contraction import find_contraction, product_operands
-from .restatement import held_blocks, replaced, stage_nests, with_nests, without_buffers
-from .squares_form import SQUARES, Finish, Transposition, squares_nest, transposition
+from .restatement import STEP, held_blocks, replaced, stage_nests, with_nests, without_buffers
+from .squares_form import Finish, Transposition, squares_nest, transposition
 from .vector_expressions import NO_VECTORS, can_evaluate, evaluated
 
-IMAGE, TAPS, RESULT = (f"{SQUARES}_of_{operand}" for operand in ("image", "taps", "result"))
+IMAGE, TAPS, RESULT = (f"{STEP}{operand}" for operand in ("image", "taps", "result"))
 """The blocks that transpose; the others are those of the convolution, channels last."""
 
 OUTPUT = "channels_first"
@@ -236,13 +236,15 @@ def _channels_last(
 ) -> tuple[list[Any], list[Any]]:
     """Return the loop nests that pad an image and sum products, channels last, and the buffers between."""
     x, w = (te.placeholder(buffer.shape, buffer.dtype, buffer.name) for buffer in given.values())
-    padded = x if found.pad is None else _padded(found.pad, x, IMAGE in squares)
+    padded = x
+    if found.pad is not None:
+        padded = padded_image(found.pad, x, str(found.pad.name_hint), is_turned=IMAGE in squares)
     name = str(found.block.name_hint)
     y = te.compute(sums.shape, _sum(found, padded, w, squares), name=name)
     return stage_nests([*given.values(), sums], [x, w, y])
 
 
-def _padded(pad: Any, x: Any, is_turned: bool) -> Any:
+def padded_image(pad: Any, x: Any, name: str, *, is_turned: bool = False) -> Any:
     """Return the stage that pads an image, perhaps of channels last."""
     (load,), extents = loads_of(pad.body.value), list(pad.body.buffer.shape)
 
@@ -253,7 +255,7 @@ def _padded(pad: Any, x: Any, is_turned: bool) -> Any:
         there = _channel_last(there) if is_turned else there
         return replaced(replaced(pad.body.value, {load: x(*there)}), axes)
 
-    return te.compute(_channel_last(extents) if is_turned else extents, pixel, name=str(pad.name_hint))
+    return te.compute(_channel_last(extents) if is_turned else extents, pixel, name=name)
 
 
 def _sum(found: ChannelsFirst, x: Any, w: Any, squares: dict[str, int]) -> Any:

@@ -1,13 +1,15 @@
-"""A 1x1 convolution of channels first as a matrix product: its pixels lie side by side, as they are.
+"""A convolution of channels first as a matrix product: pixels of a line lie side by side, as they are.
 
-Each channel is a row, and the pixels of all images are columns (s = n h w + p w + q)::
+The taps of all channels (k = c, i, j) are rows, and the pixels of all images are columns (s = n, p, q)::
 
-    taps[o, c] = weight[o, c, 0, 0]
-    pixels[c, s] = x[n, c, p, q]
-    sums[o, s] = sum of taps[o, c] * pixels[c, s]
+    taps[o, k] = weight[o, c, i, j]
+    pixels[k, s] = padded x[n, c, p + i, q + j]
+    sums[o, s] = sum of taps[o, k] * pixels[k, s]
     y[n, o, p, q] = epilogue of sums[o, s]
 
 Nothing is transposed: vectors are pixels, and each element of the weight is multiplied by several of them.
+Those of a 1x1 convolution are read where they lie. Those of a window are copied for each of its taps, panel
+by panel: worth it where channels are too few to be vectors.
 """
 
 from __future__ import annotations
@@ -19,25 +21,47 @@ from typing import Any
 
 from tvm import s_tir, te
 from tvm.ir import TensorLoad
-from tvm.tirx import IndexMap
+from tvm.sym import Analyzer
+from tvm.tirx import IndexMap, IntImm
 
 from ..machine.errors import InputError
-from .channels_last_form import ChannelsFirst, find_channels_first
-from .restatement import replaced, stage_nests, with_nests, without_buffers
+from .channels_last_form import ChannelsFirst, find_channels_first, padded_image
+from .restatement import STEP, replaced, stage_nests, whole, with_nests, without_buffers
 
 TAPS, PIXELS, SUMS, OUTPUT = (f"flat_{step}" for step in ("taps", "pixels", "sums", "output"))
 """The blocks: the weight and the image as matrices, their product, and what it becomes."""
 
+MARGIN = f"{STEP}margin"
+"""The block that pads an image: a step of its own."""
 
-def find_pointwise(func: Any) -> ChannelsFirst | None:
-    """Find the 1x1 convolution of channels first, without a margin and by strides of 1, or None."""
+
+def find_flat(func: Any, lanes: int) -> ChannelsFirst | None:
+    """Find the convolution of channels first of which vectors of so many pixels lie side by side, or None."""
     found = find_channels_first(func)
-    if found is None or found.pad is not None:
+    if found is None or not _is_in_order(found) or _moves(found) != 1:
         return None
-    _, channels, *window = (int(extent) for extent in found.weight.source.shape)
+    extents = pixels_of(found.output)
+    whole_images = is_pointwise(found) and prod(extents) % lanes == 0
+    return found if whole_images or extents[-1] % lanes == 0 else None
+
+
+def is_pointwise(found: ChannelsFirst) -> bool:
+    """Tell whether a convolution is 1x1, without a margin and by strides of 1."""
     same = pixels_of(found.data.source) == pixels_of(found.output)
-    first = channels == int(found.data.source.shape[1])
-    return found if same and first and set(window) == {1} else None
+    return found.pad is None and same and set(found.weight.source.shape[2:]) == {1}
+
+
+def _is_in_order(found: ChannelsFirst) -> bool:
+    """Tell whether the weight's axes are outputs, inputs, and then those of the window."""
+    outputs, inputs = found.weight.indices[:2]
+    return bool(outputs.same_as(found.block.iter_vars[1].var) and inputs.same_as(found.data.indices[1]))
+
+
+def _moves(found: ChannelsFirst) -> int | None:
+    """Return how far apart neighbours of a line are read."""
+    last, pixel = found.data.indices[-1], found.block.iter_vars[len(found.output.shape) - 1].var
+    moved = Analyzer().simplify(replaced(last, {pixel: pixel + 1}) - last)
+    return int(moved) if isinstance(moved, IntImm) else None
 
 
 def pixels_of(buffer: Any) -> tuple[int, ...]:
@@ -47,14 +71,14 @@ def pixels_of(buffer: Any) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4)  # a space asks, and then the schedule begins with it
 def restate(func: Any, lanes: int) -> Any:
-    """Put a matrix product in the place of a 1x1 convolution of channels first.
+    """Put a matrix product in the place of a convolution of channels first.
 
     Parameters
     ----------
     func : PrimFunc
-        One in which `find_pointwise` finds a convolution.
+        One in which `find_flat` finds a convolution.
     lanes : int
-        Pixels of a vector; they divide those of an image.
+        Pixels of a vector; they divide those of a line, or of an image where the convolution is 1x1.
 
     Raises
     ------
@@ -62,12 +86,10 @@ def restate(func: Any, lanes: int) -> Any:
         There is no such convolution, or vectors do not divide its pixels: a trace may name a form that is not
         one of its function.
     """
-    found = find_pointwise(func)
-    if found is None or prod(pixels_of(found.output)) % lanes:
-        raise InputError(
-            f"the function is no 1x1 convolution of channels first, in vectors of {lanes} pixels"
-        )
-    given = [found.data.source, found.weight.source, *found.beside, found.output]
+    found = find_flat(func, lanes)
+    if found is None:
+        raise InputError(f"the function is no convolution of channels first in vectors of {lanes} pixels")
+    given = [found.image, found.weight.source, *found.beside, found.output]
     inner, buffers = stage_nests(given, _define(found))
     schedule = s_tir.Schedule(with_nests(without_buffers(func), inner, buffers))
     extents = pixels_of(found.output)
@@ -88,34 +110,52 @@ def _flat(extents: Sequence[int], n: Any, place: Sequence[Any]) -> Any:
     return n
 
 
+def _unflat(extents: Sequence[int], position: Any) -> list[Any]:
+    """Return the image of a column, or the channel of a row, and the place in it."""
+    place: list[Any] = []
+    for extent in reversed(extents):
+        place.insert(0, position % extent)
+        position = position // extent
+    return [position, *place]
+
+
 def _define(found: ChannelsFirst) -> list[Any]:
     """Return the TE tensors image, weight, what is added, and the output."""
     extents = pixels_of(found.output)
     x, w, *others = (
         te.placeholder(buffer.shape, buffer.dtype, buffer.name)
-        for buffer in (found.data.source, found.weight.source, *found.beside)
+        for buffer in (found.image, found.weight.source, *found.beside)
     )
     images, outputs = (int(extent) for extent in found.output.shape[:2])
-    channels, unit = int(x.shape[1]), [0] * len(extents)
+    # The taps that are summed; an axis of one element would be the last, and hide how many there are.
+    rows = {n: extent for n, extent in enumerate(map(int, w.shape[1:])) if extent > 1} or {0: 1}
+    columns = images * prod(extents)
+    padded = x if found.pad is None else padded_image(found.pad, x, MARGIN)
+    axes = [v.var for v in found.block.iter_vars]
 
-    def pixel(c: Any, s: Any) -> Any:
-        place: list[Any] = []
-        for extent in reversed(extents):
-            place.insert(0, s % extent)
-            s = s // extent
-        return x(s, c, *place)
+    def tap(*k: Any) -> list[Any]:
+        at = dict(zip(rows, k, strict=True))
+        return [at.get(n, whole(0)) for n in range(len(w.shape) - 1)]
 
-    taps = te.compute((outputs, channels), lambda o, c: w(o, c, *unit), name=TAPS)
-    pixels = te.compute((channels, images * prod(extents)), pixel, name=PIXELS)
-    c = te.reduce_axis((0, channels), "c")
+    def pixel(*index: Any) -> Any:
+        *k, s = index
+        n, *place = _unflat(extents, s)
+        new = dict(zip(axes, (n, whole(0), *place), strict=False))
+        new |= dict(zip(found.weight.indices[1:], tap(*k), strict=True))
+        return padded(*(replaced(index, new) for index in found.data.indices))
+
+    taps = te.compute((outputs, *rows.values()), lambda o, *k: w(o, *tap(*k)), name=TAPS)
+    pixels = te.compute((*rows.values(), columns), pixel, name=PIXELS)
+    sums_over = [te.reduce_axis((0, extent), f"k{n}") for n, extent in rows.items()]
     value, total = found.block.body.value, found.block.body.buffer
     is_total = isinstance(value.a, TensorLoad) and value.a.source.same_as(total)
     term = value.b if is_total else value.a
 
     def product(o: Any, s: Any) -> Any:
-        return te.sum(replaced(term, {found.data: pixels[c, s], found.weight: taps[o, c]}), axis=c)
+        operands = {found.data: pixels(*sums_over, s), found.weight: taps(o, *sums_over)}
+        return te.sum(replaced(term, operands), axis=sums_over)
 
-    sums = te.compute((outputs, images * prod(extents)), product, name=SUMS)
+    sums = te.compute((outputs, columns), product, name=SUMS)
     tensors = dict(zip(found.beside, others, strict=True))
 
     def output(*index: Any) -> Any:

@@ -11,6 +11,14 @@ from tvm.ir import Range, TensorLoad
 from tvm.tirx import IterVar
 from tvm_ffi import structural_map
 
+STEP = "step_"
+"""How the names of blocks begin that are steps of their own, before or after what a schedule looks for."""
+
+
+def is_step(name: str) -> bool:
+    """Tell whether a block is a step of its own: a form has made it, and its rule schedules it."""
+    return name.startswith(STEP)
+
 
 def with_stages(func: Any, block: str, operands: Sequence[Any], tensors: Sequence[Any]) -> Any:
     """Return a function in which TE stages compute what one of its blocks computed.

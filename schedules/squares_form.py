@@ -33,11 +33,6 @@ SQUARES = "squares"
 """The block of the form: one square an iteration, of other axes, rows of squares and columns of squares."""
 
 
-def is_of_squares(name: str) -> bool:
-    """Tell whether a block transposes in squares: it is a step of its own, before or after all others."""
-    return name.startswith(SQUARES)
-
-
 @dataclass(frozen=True)
 class Finish:
     """What becomes of the vectors of a transposition's output.

@@ -13,7 +13,7 @@ from tvm_ffi import structural_map
 
 from ..machine.dot_instructions import WIDE
 from .analysis import has_condition, index_variables, is_reduction, loads_of, static_extents, written_buffer
-from .squares_form import is_of_squares
+from .restatement import is_step
 
 
 def blocks_around(
@@ -23,7 +23,7 @@ def blocks_around(
 
     None where something else is padded than the data, or a weight before it is laid out anew.
     """
-    names = [name for name in names if not is_of_squares(name)]
+    names = [name for name in names if not is_step(name)]
     at = names.index(str(block.name_hint))
     prologue, after = tuple(names[:at]), tuple(names[at + 1 :])
     shape = tuple(int(e) for e in block.writes[0].source.shape)

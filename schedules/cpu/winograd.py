@@ -25,9 +25,9 @@ from tvm import s_tir
 from ...machine.facts import facts
 from ..analysis import block_names, loops_inside
 from ..contraction import is_constant_argument
+from ..restatement import is_step
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..squares_form import is_of_squares
 from ..transforms import PACKING_MARK, finish_tile, inline_blocks, panel_order, relayout_read, vectorize_last
 from ..winograd_form import (
     DATA,
@@ -80,7 +80,7 @@ def schedule_winograd(
     share_lines : int
         1: threads share the blocks of lines; 0: the tiles, and then the panels, in each block.
     """
-    names = [name for name in block_names(sch) if not is_of_squares(name)]
+    names = [name for name in block_names(sch) if not is_step(name)]
     inline_blocks(sch, names[: names.index(TILE)])
     inline_blocks(sch, [name for name in names[names.index(OUTPUT) :] if name != names[-1]])
     _pack_taps(sch, nr)

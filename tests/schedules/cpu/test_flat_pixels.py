@@ -1,4 +1,4 @@
-"""1x1 convolutions of channels first as matrix products: which are, that they are right, how pixels lie."""
+"""Convolutions of channels first as products of flat pixels: which are, that they are right, traces."""
 
 import pytest
 import tunesmith as ts
@@ -12,6 +12,7 @@ from tunesmith.schedules.cpu.channels_first import MATMUL_CHANNELS_FIRST
 from tunesmith.schedules.cpu.operand_layout import PACK_IN_BLOCK, PACK_NOTHING
 from tunesmith.schedules.flat_pixels_form import restate
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
+from tvm import te
 
 AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
 ENDED = {"bias": 1, "relu": 1, "residual": 1}
@@ -30,6 +31,10 @@ WORKLOADS = {
     "one_channel": pointwise(ci=1, co=1, relu=1),
     "large": pointwise(h=40, w=40, ci=64, co=40, residual=1),
     "large_images": pointwise(n=2, h=40, w=40, ci=64, co=40, relu=1),
+    "first_layer": pointwise(h=16, w=32, ci=3, kh=3, kw=3, padding=1, **ENDED),
+    "several_windows": pointwise(n=2, h=20, w=34, ci=2, co=7, kh=5, kw=3, relu=1),
+    "dilated": pointwise(w=36, ci=1, kh=3, kw=3, dilation=2),
+    "strided_lines": pointwise(h=19, w=34, ci=3, kh=1, kw=3),
     "half": pointwise("float16", **ENDED),
     "bfloat16": pointwise("bfloat16", h=16, w=16, **ENDED),
     "double": pointwise("float64", n=2, bias=1),
@@ -39,6 +44,7 @@ OTHERS = {
     "strided": pointwise(stride=2),
     "padded": pointwise(padding=1),
     "other_window": pointwise(h=9, kh=2),
+    "strided_window": pointwise(w=33, ci=3, kh=3, kw=3, padding=1, stride=2),
     "grouped": pointwise(groups=4),
     "cut_vectors": pointwise(h=7, w=7),
     "matmul": ts.workload("matmul", m=8, n=8, k=8),
@@ -91,8 +97,20 @@ def test_a_trace_begins_with_the_form_and_is_replayed():
     assert "tunesmith.algorithm.flat_pixels_16" in trace
     assert replay_trace(trace, func).mod.script() == schedule.mod.script()
     for other in ("strided", "other_window", "cut_vectors"):
-        with pytest.raises(InputError, match=r"flat_pixels_16, which does not fit.*no 1x1 convolution"):
+        with pytest.raises(InputError, match=r"flat_pixels_16, which does not fit.*no convolution of"):
             replay_trace(trace, OTHERS[other].func)
+
+
+def test_a_weight_of_other_axes_is_left_alone(target):
+    """Inputs before outputs, as of a transposed convolution: as many, so that only the indices tell."""
+    x, w = te.placeholder((1, 24, 8, 12), "float32", "x"), te.placeholder((24, 24, 1, 1), "float32", "w")
+    c, i, j = (te.reduce_axis((0, extent), name) for name, extent in (("c", 24), ("i", 1), ("j", 1)))
+
+    def product(n, o, p, q):
+        return te.sum(x[n, c, p + i, q + j] * w[c, o, i, j], axis=[c, i, j])
+
+    func = te.create_prim_func([x, w, te.compute((1, 24, 8, 12), product, name="y")])
+    assert MATMUL_CHANNELS_FIRST.space(func, target) is None
 
 
 def test_pixels_are_the_vectors_of_the_machine():
