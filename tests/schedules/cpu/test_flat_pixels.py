@@ -44,7 +44,7 @@ OTHERS = {
     "strided": pointwise(stride=2),
     "padded": pointwise(padding=1),
     "other_window": pointwise(h=9, kh=2),
-    "strided_window": pointwise(w=33, ci=3, kh=3, kw=3, padding=1, stride=2),
+    "strided_window": pointwise(w=32, ci=3, kh=3, kw=3, padding=1, stride=2),
     "grouped": pointwise(groups=4),
     "cut_vectors": pointwise(h=7, w=7),
     "matmul": ts.workload("matmul", m=8, n=8, k=8),
