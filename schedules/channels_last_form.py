@@ -14,20 +14,17 @@ fewer channels than a square has is copied as it is; a constant weight too, whic
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from tvm import te, tirx
-from tvm.ir import TensorLoad
 from tvm.tirx import IterVar
 
 from ..machine.errors import InputError
 from .analysis import are_just, index_variables, loads_of
-from .contraction import find_contraction, product_operands
-from .restatement import STEP, held_blocks, replaced, stage_nests, with_nests, without_buffers
+from .channels_first_nest import ChannelsFirst, block_axes, channel_last, find_channels_first, padded_image
+from .restatement import STEP, replaced, stage_nests, with_nests, without_buffers
 from .squares_form import Finish, Transposition, squares_nest, transposition
 from .vector_expressions import NO_VECTORS, can_evaluate, evaluated
 
@@ -40,102 +37,13 @@ OUTPUT = "channels_first"
 _LEAST_LANES = 4
 
 
-@dataclass(frozen=True)
-class ChannelsFirst:
-    """A convolution of channels first, all of them summed.
-
-    Parameters
-    ----------
-    block : SBlock
-        What sums products.
-    data, weight : TensorLoad
-        Its operands.
-    pad : SBlock or None
-        What pads the image.
-    after : tuple of SBlock
-        What works on the sums element by element, in order.
-    turns_weight : bool
-        Whether the weight has its output channels first, and is no constant.
-    """
-
-    block: Any
-    data: Any
-    weight: Any
-    pad: Any
-    after: tuple[Any, ...]
-    turns_weight: bool
-
-    @property
-    def image(self) -> Any:
-        """The buffer of the image."""
-        return self.data.source if self.pad is None else loads_of(self.pad.body.value)[0].source
-
-    @property
-    def output(self) -> Any:
-        """The buffer of the output."""
-        return (self.block if not self.after else self.after[-1]).writes[0].source
-
-    @property
-    def beside(self) -> list[Any]:
-        """The buffers that what works on the sums reads besides, each once."""
-        written = [self.block.writes[0].source, *(block.body.buffer for block in self.after)]
-        loads = [load.source for block in self.after for load in loads_of(block.body.value)]
-        return list(dict.fromkeys(each for each in loads if not any(each.same_as(w) for w in written)))
-
-    def finished(self, sums: Any, beside: Mapping[Any, Any], index: Sequence[Any]) -> Any:
-        """Return what becomes of the sum at an index of the output, where others read tensors ``beside``."""
-        source = self.block.writes[0].source
-        for block in self.after:
-            new = dict(zip(_axes(block), index, strict=True))
-            loads = {
-                load: sums
-                if load.source.same_as(source)
-                else beside[load.source](*(replaced(i, new) for i in load.indices))
-                for load in loads_of(block.body.value)
-            }
-            sums, source = replaced(block.body.value, loads), block.body.buffer
-        return sums
-
-
-@lru_cache(maxsize=16)  # rules ask, and then the restatement
-def find_channels_first(func: Any) -> ChannelsFirst | None:
-    """Find the convolution of channels first that a PrimFunc consists of, or None."""
-    nest = find_contraction(func)
-    if nest is None or nest.plain or nest.batch or nest.rest or nest.weight_block:
-        return None
-    if nest.data_rank < 3 or (nest.data_channel, nest.output_column) != (1, 1):
-        return None
-    if nest.prologue != (() if nest.staged is None else (nest.staged,)):
-        return None
-    blocks = held_blocks(func)
-    block, after = blocks[nest.block], tuple(blocks[name] for name in nest.epilogue)
-    operands = product_operands(block)
-    assert operands is not None, "a contraction sums products"
-    data, weight = operands if nest.data_first else operands[::-1]
-    turned = nest.weight_axes[0] == nest.column and not nest.constant_weight
-    pad = blocks[nest.staged] if nest.staged else None
-    found = ChannelsFirst(block, data, weight, pad, after, turned)
-    return found if pad is None or _only_pads(pad) else None
-
-
-def _only_pads(pad: Any) -> bool:
-    """Tell whether a block reads one image, each channel from the same channel."""
-    loads = loads_of(pad.body.value)
-    channel = pad.iter_vars[1].var
-    return len(loads) == 1 and loads[0].indices[1].same_as(channel) and are_just(pad.body.indices, _axes(pad))
-
-
-def _axes(block: Any) -> list[Any]:
-    return [v.var for v in block.iter_vars]
-
-
 def _can_finish(found: ChannelsFirst) -> bool:
     """Tell whether what works on the sums can be said in vectors of pixels."""
     source = found.block.writes[0].source
     if NO_VECTORS in (str(source.dtype), *(str(block.body.buffer.dtype) for block in found.after)):
         return False
     for block in found.after:
-        axes, value = _axes(block), block.body.value
+        axes, value = block_axes(block), block.body.value
         if not can_evaluate(value) or not are_just(block.body.indices, axes):
             return False
         for load in loads_of(value):
@@ -228,7 +136,7 @@ def restate(func: Any, lanes: int) -> Any:
 
 def _turned(buffer: Any, name: str) -> Any:
     """Return a buffer for the same with its channels last."""
-    return tirx.decl_buffer(_channel_last(buffer.shape), buffer.dtype, name)
+    return tirx.decl_buffer(channel_last(buffer.shape), buffer.dtype, name)
 
 
 def _channels_last(
@@ -244,20 +152,6 @@ def _channels_last(
     return stage_nests([*given.values(), sums], [x, w, y])
 
 
-def padded_image(pad: Any, x: Any, name: str, *, is_turned: bool = False) -> Any:
-    """Return the stage that pads an image, perhaps of channels last."""
-    (load,), extents = loads_of(pad.body.value), list(pad.body.buffer.shape)
-
-    def pixel(*index: Any) -> Any:
-        at = [index[0], index[-1], *index[1:-1]] if is_turned else list(index)
-        axes = dict(zip(_axes(pad), at, strict=True))
-        there = [replaced(i, axes) for i in load.indices]
-        there = _channel_last(there) if is_turned else there
-        return replaced(replaced(pad.body.value, {load: x(*there)}), axes)
-
-    return te.compute(_channel_last(extents) if is_turned else extents, pixel, name=name)
-
-
 def _sum(found: ChannelsFirst, x: Any, w: Any, squares: dict[str, int]) -> Any:
     """Return what sums the products of a padded image and taps, which may be turned, for one output."""
     variables = {v.var: v for v in found.block.iter_vars}
@@ -267,17 +161,16 @@ def _sum(found: ChannelsFirst, x: Any, w: Any, squares: dict[str, int]) -> Any:
         if v.iter_type == IterVar.CommReduce
     }
     kept = [axis for axis in variables if axis not in sums]
-    value, total = found.block.body.value, found.block.body.buffer
-    is_total = isinstance(value.a, TensorLoad) and value.a.source.same_as(total)
-    term = value.b if is_total else value.a
 
     def product(n: Any, *index: Any) -> Any:
         *place, o = index
         new = dict(zip(kept, (n, o, *place), strict=True)) | {v: axis.var for v, axis in sums.items()}
         pixel, tap = ([replaced(i, new) for i in load.indices] for load in (found.data, found.weight))
-        there = x(*_channel_last(pixel)) if IMAGE in squares else x(*pixel)
+        there = x(*channel_last(pixel)) if IMAGE in squares else x(*pixel)
         weight = w(*tap[2:], tap[1], tap[0]) if TAPS in squares else w(*tap)
-        return te.sum(replaced(term, {found.data: there, found.weight: weight}), axis=list(sums.values()))
+        return te.sum(
+            replaced(found.term, {found.data: there, found.weight: weight}), axis=list(sums.values())
+        )
 
     return product
 
@@ -288,14 +181,9 @@ def _copied(found: ChannelsFirst, sums: Any) -> list[Any]:
     tensors = dict(zip(found.beside, others, strict=True))
 
     def value(*index: Any) -> Any:
-        return found.finished(x(*_channel_last(index)), tensors, index)
+        return found.finished(x(*channel_last(index)), tensors, index)
 
     return [x, *others, te.compute(found.output.shape, value, name=OUTPUT)]
-
-
-def _channel_last(indices: Sequence[Any]) -> list[Any]:
-    n, channel, *place = indices
-    return [n, *place, channel]
 
 
 def _finish(found: ChannelsFirst, lanes: int) -> Finish | None:
@@ -314,7 +202,7 @@ def _finish(found: ChannelsFirst, lanes: int) -> Finish | None:
 
 def _applied(block: Any, source: Any, vector: Any, there: Sequence[Any], lanes: int) -> Any:
     """Return what a block makes of a vector of its operand ``source``, which begins at an index."""
-    axes = _axes(block)
+    axes = block_axes(block)
     new = dict(zip(axes, there, strict=True))
 
     def loaded(load: Any) -> Any:

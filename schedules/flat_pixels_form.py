@@ -20,12 +20,11 @@ from math import prod
 from typing import Any
 
 from tvm import s_tir, te
-from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 from tvm.tirx import IndexMap, IntImm
 
 from ..machine.errors import InputError
-from .channels_last_form import ChannelsFirst, find_channels_first, padded_image
+from .channels_first_nest import ChannelsFirst, find_channels_first, padded_image
 from .restatement import STEP, replaced, stage_nests, whole, with_nests, without_buffers
 
 TAPS, PIXELS, SUMS, OUTPUT = (f"flat_{step}" for step in ("taps", "pixels", "sums", "output"))
@@ -147,13 +146,10 @@ def _define(found: ChannelsFirst) -> list[Any]:
     taps = te.compute((outputs, *rows.values()), lambda o, *k: w(o, *tap(*k)), name=TAPS)
     pixels = te.compute((*rows.values(), columns), pixel, name=PIXELS)
     sums_over = [te.reduce_axis((0, extent), f"k{n}") for n, extent in rows.items()]
-    value, total = found.block.body.value, found.block.body.buffer
-    is_total = isinstance(value.a, TensorLoad) and value.a.source.same_as(total)
-    term = value.b if is_total else value.a
 
     def product(o: Any, s: Any) -> Any:
         operands = {found.data: pixels(*sums_over, s), found.weight: taps(o, *sums_over)}
-        return te.sum(replaced(term, operands), axis=sums_over)
+        return te.sum(replaced(found.term, operands), axis=sums_over)
 
     sums = te.compute((outputs, columns), product, name=SUMS)
     tensors = dict(zip(found.beside, others, strict=True))

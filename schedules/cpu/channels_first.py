@@ -17,7 +17,8 @@ from ...machine.facts import facts
 from .. import flat_pixels_form
 from ..algorithms import THEN
 from ..analysis import block_names
-from ..channels_last_form import IMAGE, RESULT, TAPS, find_channels_first, restate, squares_of
+from ..channels_first_nest import find_channels_first
+from ..channels_last_form import IMAGE, RESULT, TAPS, restate, squares_of
 from ..flat_pixels_form import find_flat, is_pointwise
 from ..restatement import is_step
 from ..rule import ScheduleRule

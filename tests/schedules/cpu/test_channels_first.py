@@ -8,14 +8,8 @@ from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
-from tunesmith.schedules.channels_last_form import (
-    IMAGE,
-    RESULT,
-    TAPS,
-    find_channels_first,
-    restate,
-    squares_of,
-)
+from tunesmith.schedules.channels_first_nest import find_channels_first
+from tunesmith.schedules.channels_last_form import IMAGE, RESULT, TAPS, restate, squares_of
 from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.channels_first import CONV2D_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST
 from tunesmith.schedules.restatement import held_blocks
