@@ -9,6 +9,7 @@ from typing import Any
 
 from tvm import te
 from tvm.ir import TensorLoad
+from tvm.tirx import IterVar
 
 from .analysis import are_just, loads_of
 from .contraction import find_contraction, product_operands
@@ -39,6 +40,11 @@ class ChannelsFirst:
     pad: Any
     after: tuple[Any, ...]
     turns_weight: bool
+
+    @property
+    def kept(self) -> list[Any]:
+        """The axes of the output."""
+        return [v.var for v in self.block.iter_vars if v.iter_type == IterVar.DataPar]
 
     @property
     def image(self) -> Any:
@@ -97,7 +103,26 @@ def find_channels_first(func: Any) -> ChannelsFirst | None:
     turned = nest.weight_axes[0] == nest.column and not nest.constant_weight
     pad = blocks[nest.staged] if nest.staged else None
     found = ChannelsFirst(block, data, weight, pad, after, turned)
-    return found if pad is None or _only_pads(pad) else None
+    simple = (pad is None or _only_pads(pad)) and _is_chain(func, found)
+    return found if simple and are_just(block.body.indices, found.kept) else None
+
+
+def _is_chain(func: Any, found: ChannelsFirst) -> bool:
+    """Tell whether each block after the sums works on what the one before wrote, which no other reads."""
+    written = found.block.body.buffer
+    earlier: list[Any] = [] if found.pad is None else [found.pad.body.buffer]
+    for block in found.after:
+        axes = block_axes(block)
+        if not are_just(block.body.indices, axes):
+            return False
+        for load in loads_of(block.body.value):
+            if any(load.source.same_as(each) for each in earlier):
+                return False
+            if load.source.same_as(written) and not are_just(load.indices, axes):
+                return False
+        earlier.append(written)
+        written = block.body.buffer
+    return not any(parameter.same_as(each) for parameter in func.params for each in earlier)
 
 
 def _only_pads(pad: Any) -> bool:
@@ -106,6 +131,7 @@ def _only_pads(pad: Any) -> bool:
     channel = pad.iter_vars[1].var
     return (
         len(loads) == 1
+        and len(loads[0].indices) == len(pad.iter_vars)
         and loads[0].indices[1].same_as(channel)
         and are_just(pad.body.indices, block_axes(pad))
     )

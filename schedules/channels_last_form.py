@@ -154,17 +154,15 @@ def _channels_last(
 
 def _sum(found: ChannelsFirst, x: Any, w: Any, squares: dict[str, int]) -> Any:
     """Return what sums the products of a padded image and taps, which may be turned, for one output."""
-    variables = {v.var: v for v in found.block.iter_vars}
     sums = {
-        axis: te.reduce_axis((0, int(v.dom.extent)), str(axis.name).removeprefix("v_"))
-        for axis, v in variables.items()
+        v.var: te.reduce_axis((0, int(v.dom.extent)), str(v.var.name).removeprefix("v_"))
+        for v in found.block.iter_vars
         if v.iter_type == IterVar.CommReduce
     }
-    kept = [axis for axis in variables if axis not in sums]
 
     def product(n: Any, *index: Any) -> Any:
         *place, o = index
-        new = dict(zip(kept, (n, o, *place), strict=True)) | {v: axis.var for v, axis in sums.items()}
+        new = dict(zip(found.kept, (n, o, *place), strict=True)) | {v: axis.var for v, axis in sums.items()}
         pixel, tap = ([replaced(i, new) for i in load.indices] for load in (found.data, found.weight))
         there = x(*channel_last(pixel)) if IMAGE in squares else x(*pixel)
         weight = w(*tap[2:], tap[1], tap[0]) if TAPS in squares else w(*tap)

@@ -53,12 +53,12 @@ def is_pointwise(found: ChannelsFirst) -> bool:
 def _is_in_order(found: ChannelsFirst) -> bool:
     """Tell whether the weight's axes are outputs, inputs, and then those of the window."""
     outputs, inputs = found.weight.indices[:2]
-    return bool(outputs.same_as(found.block.iter_vars[1].var) and inputs.same_as(found.data.indices[1]))
+    return bool(outputs.same_as(found.kept[1]) and inputs.same_as(found.data.indices[1]))
 
 
 def _moves(found: ChannelsFirst) -> int | None:
     """Return how far apart neighbours of a line are read."""
-    last, pixel = found.data.indices[-1], found.block.iter_vars[len(found.output.shape) - 1].var
+    last, pixel = found.data.indices[-1], found.kept[-1]
     moved = Analyzer().simplify(replaced(last, {pixel: pixel + 1}) - last)
     return int(moved) if isinstance(moved, IntImm) else None
 
@@ -130,7 +130,6 @@ def _define(found: ChannelsFirst) -> list[Any]:
     rows = {n: extent for n, extent in enumerate(map(int, w.shape[1:])) if extent > 1} or {0: 1}
     columns = images * prod(extents)
     padded = x if found.pad is None else padded_image(found.pad, x, MARGIN)
-    axes = [v.var for v in found.block.iter_vars]
 
     def tap(*k: Any) -> list[Any]:
         at = dict(zip(rows, k, strict=True))
@@ -139,7 +138,7 @@ def _define(found: ChannelsFirst) -> list[Any]:
     def pixel(*index: Any) -> Any:
         *k, s = index
         n, *place = _unflat(extents, s)
-        new = dict(zip(axes, (n, whole(0), *place), strict=False))
+        new = dict(zip(found.kept, (n, whole(0), *place), strict=True))
         new |= dict(zip(found.weight.indices[1:], tap(*k), strict=True))
         return padded(*(replaced(index, new) for index in found.data.indices))
 

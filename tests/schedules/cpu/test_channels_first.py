@@ -11,7 +11,11 @@ from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.channels_first_nest import find_channels_first
 from tunesmith.schedules.channels_last_form import IMAGE, RESULT, TAPS, restate, squares_of
 from tunesmith.schedules.contraction import find_contraction
-from tunesmith.schedules.cpu.channels_first import CONV2D_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST
+from tunesmith.schedules.cpu.channels_first import (
+    CONV2D_CHANNELS_FIRST,
+    MATMUL_CHANNELS_FIRST,
+    WINOGRAD_CHANNELS_FIRST,
+)
 from tunesmith.schedules.restatement import held_blocks
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.schedules.winograd_form import find_convolution
@@ -164,6 +168,47 @@ def test_a_result_that_is_multiplied_by_what_varies_along_channels_is_right(targ
     assert schedule is not None
     want = np.einsum("ncpq,oc->nopq", inputs[0], inputs[1][:, :, 0, 0]) * inputs[2][:, None, None]
     np.testing.assert_allclose(run(schedule, inputs)[0], np.minimum(want, 0.5), rtol=1e-4, atol=1e-5)
+
+
+def ended(end, window=3):
+    """Return a convolution of square images with other blocks after its sums."""
+    x, w = (
+        te.placeholder((1, 8, 8, 8), "float32", "x"),
+        te.placeholder((8, 8, window, window), "float32", "w"),
+    )
+    axes = [te.reduce_axis((0, extent), name) for name, extent in (("c", 8), ("i", window), ("j", window))]
+    size = 9 - window
+
+    def product(n, o, p, q):
+        c, i, j = axes
+        return te.sum(x[n, c, p + i, q + j] * w[o, c, i, j], axis=axes)
+
+    outputs = end(te.compute((1, 8, size, size), product, name="sums"))
+    return te.create_prim_func([x, w, *outputs], index_dtype_override="int64")
+
+
+def silu(sums):
+    half = te.compute(sums.shape, lambda *i: sums[i] * te.const(0.5, "float32"), name="half")
+    return [te.compute(sums.shape, lambda *i: sums[i] * half[i], name="y")]
+
+
+def turned(sums):
+    return [te.compute(sums.shape, lambda n, o, p, q: sums[n, o, q, p] + te.const(1, "float32"), name="y")]
+
+
+def both(sums):
+    return [sums, te.compute(sums.shape, lambda *i: te.max(sums[i], te.const(0, "float32")), name="y")]
+
+
+@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("end", [silu, turned, both])
+def test_sums_that_others_read_or_in_another_order_are_left_alone(end, window, target):
+    """What reads sums a second time, across lines, or beside a caller, would find them nowhere."""
+    func = ended(end, window)
+    for rule in (MATMUL_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST, CONV2D_CHANNELS_FIRST):
+        assert rule.space(func, target) is None
+    plain = ended(lambda sums: [te.compute(sums.shape, lambda *i: sums[i] * sums[i], name="y")], window)
+    assert CONV2D_CHANNELS_FIRST.space(plain, target) is not None
 
 
 @pytest.mark.parametrize(("mcpu", "bits"), [("haswell", 256), ("x86-64-v4", 512), ("neoverse-n1", 128)])
