@@ -6,7 +6,7 @@ from typing import Any
 
 from ..machine.errors import InputError, unknown_name
 from .cpu.attention import ATTENTION
-from .cpu.channels_first import CONV2D_CHANNELS_FIRST, MATMUL_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST
+from .cpu.channels_first import CONV2D_CHANNELS_FIRST, FLAT_PIXELS, WINOGRAD_CHANNELS_FIRST
 from .cpu.conv2d import CONV2D
 from .cpu.dots import DOTS
 from .cpu.few_rows import FEW_ROWS
@@ -32,7 +32,7 @@ RULES: tuple[ScheduleRule, ...] = (
     FEW_ROWS,
     MATMUL,
     WINOGRAD,
-    MATMUL_CHANNELS_FIRST,
+    FLAT_PIXELS,
     WINOGRAD_CHANNELS_FIRST,
     CONV2D_CHANNELS_FIRST,
     CONV2D,

@@ -1,6 +1,6 @@
 """Convolution of channels first: as it lies where it is 1x1, else by the schedules of channels last.
 
-A 1x1 convolution is a matrix product whose columns are pixels (`flat_pixels_form`). Others begin in
+A 1x1 convolution, or a first layer, is a product whose columns are pixels (`flat_pixels_form`). Others begin in
 `channels_last_form`: transpositions are passes of their own, before and after, in squares as in `transpose`;
 what is between them is any convolution of channels last, and scheduled as one. On 2 threads of a Zen 4 1x1
 layers take 0.75 to 1.0 of that time as they lie, of several images 0.77 to 1.16.
@@ -88,8 +88,8 @@ def _of_channels_first(inner: ScheduleRule) -> ScheduleRule:
     )
 
 
-def matmul_channels_first_space(func: Any, target: Any) -> KnobSpace | None:
-    """Return the space of `MATMUL` on a 1x1 convolution whose images are whole vectors of pixels, or None."""
+def flat_pixels_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the space of `MATMUL` on a convolution of channels first whose pixels fill vectors, or None."""
     first = find_channels_first(func)
     if first is None:
         return None
@@ -103,8 +103,8 @@ def matmul_channels_first_space(func: Any, target: Any) -> KnobSpace | None:
     return None if space is None else space.in_form(Knob("pixels", (lanes,), "pixels of a vector"), lanes)
 
 
-def schedule_matmul_channels_first(sch: s_tir.Schedule, *, pixels: int, **knobs: int) -> None:
-    """Rewrite a 1x1 convolution in the form of `flat_pixels_form`, in vectors of ``pixels``: see `MATMUL`."""
+def schedule_flat_pixels(sch: s_tir.Schedule, *, pixels: int, **knobs: int) -> None:
+    """Rewrite a convolution in the form of `flat_pixels_form`, in vectors of ``pixels``: see `MATMUL`."""
     del pixels
     margin = [name for name in block_names(sch) if is_step(name)]
     MATMUL.rewrite(sch, **knobs)
@@ -113,11 +113,11 @@ def schedule_matmul_channels_first(sch: s_tir.Schedule, *, pixels: int, **knobs:
         sch.parallel(sch.fuse(*lines))
 
 
-MATMUL_CHANNELS_FIRST = ScheduleRule(
-    name="matmul_channels_first",
-    summary="1x1 convolution of channels first as a matrix product, whose columns are pixels as they lie",
-    rewrite=schedule_matmul_channels_first,
-    open_space=matmul_channels_first_space,
+FLAT_PIXELS = ScheduleRule(
+    name="flat_pixels",
+    summary="1x1 convolution or first layer, channels first, as a product whose columns are pixels",
+    rewrite=schedule_flat_pixels,
+    open_space=flat_pixels_space,
     algorithm=lambda knobs: f"flat_pixels_{knobs['pixels']}",
 )
 

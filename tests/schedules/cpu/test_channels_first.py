@@ -13,7 +13,7 @@ from tunesmith.schedules.channels_last_form import IMAGE, RESULT, TAPS, restate,
 from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.channels_first import (
     CONV2D_CHANNELS_FIRST,
-    MATMUL_CHANNELS_FIRST,
+    FLAT_PIXELS,
     WINOGRAD_CHANNELS_FIRST,
 )
 from tunesmith.schedules.restatement import held_blocks
@@ -205,7 +205,7 @@ def both(sums):
 def test_sums_that_others_read_or_in_another_order_are_left_alone(end, window, target):
     """What reads sums a second time, across lines, or beside a caller, would find them nowhere."""
     func = ended(end, window)
-    for rule in (MATMUL_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST, CONV2D_CHANNELS_FIRST):
+    for rule in (FLAT_PIXELS, WINOGRAD_CHANNELS_FIRST, CONV2D_CHANNELS_FIRST):
         assert rule.space(func, target) is None
     plain = ended(lambda sums: [te.compute(sums.shape, lambda *i: sums[i] * sums[i], name="y")], window)
     assert CONV2D_CHANNELS_FIRST.space(plain, target) is not None

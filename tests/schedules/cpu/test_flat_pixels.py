@@ -8,7 +8,7 @@ from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.contraction import find_contraction
-from tunesmith.schedules.cpu.channels_first import MATMUL_CHANNELS_FIRST
+from tunesmith.schedules.cpu.channels_first import FLAT_PIXELS
 from tunesmith.schedules.cpu.operand_layout import PACK_IN_BLOCK, PACK_NOTHING
 from tunesmith.schedules.flat_pixels_form import restate
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
@@ -54,13 +54,13 @@ OTHERS = {
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_it_is_the_default_and_right(name, target, assert_right):
     workload = WORKLOADS[name]
-    assert rules_for(workload.func, target)[0] is MATMUL_CHANNELS_FIRST
-    assert_right(workload, MATMUL_CHANNELS_FIRST.scheduled(workload.func, target))
+    assert rules_for(workload.func, target)[0] is FLAT_PIXELS
+    assert_right(workload, FLAT_PIXELS.scheduled(workload.func, target))
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_are_left_alone(name, target):
-    assert MATMUL_CHANNELS_FIRST.space(OTHERS[name].func, target) is None
+    assert FLAT_PIXELS.space(OTHERS[name].func, target) is None
 
 
 @pytest.mark.parametrize("pack", [PACK_NOTHING, PACK_IN_BLOCK])
@@ -69,7 +69,7 @@ def test_pixels_are_right_packed_or_as_they_lie(pack, w, target, assert_right):
     """Of 96 pixels the last panel is cut short."""
     workload = pointwise(w=w, **ENDED)
     knobs = {"pack": pack, "split_columns": 1, "block_columns": 1, "nr": 4 * 16, "mr": 4, "block_rows": 2}
-    schedule = MATMUL_CHANNELS_FIRST.scheduled(workload.func, AVX512, knobs)
+    schedule = FLAT_PIXELS.scheduled(workload.func, AVX512, knobs)
     assert (
         'with T.sblock("flat_pixels")' in schedule.mod.script() or "flat_pixels_pad" in schedule.mod.script()
     ) == (pack == PACK_IN_BLOCK)
@@ -87,12 +87,12 @@ def test_the_form_is_a_product_of_matrices_whose_columns_are_pixels():
 def test_a_constant_weight_needs_no_packing(target, assert_right):
     workload = WORKLOADS["one_image"]
     constant = workload.func.with_attr(CONSTANT_ARGUMENTS, [1])
-    assert_right(workload, MATMUL_CHANNELS_FIRST.scheduled(constant, target))
+    assert_right(workload, FLAT_PIXELS.scheduled(constant, target))
 
 
 def test_a_trace_begins_with_the_form_and_is_replayed():
     func = WORKLOADS["one_image"].func
-    schedule = MATMUL_CHANNELS_FIRST.scheduled(func, AVX512)
+    schedule = FLAT_PIXELS.scheduled(func, AVX512)
     trace = trace_text(schedule)
     assert "tunesmith.algorithm.flat_pixels_16" in trace
     assert replay_trace(trace, func).mod.script() == schedule.mod.script()
@@ -110,18 +110,18 @@ def test_a_weight_of_other_axes_is_left_alone(target):
         return te.sum(x[n, c, p + i, q + j] * w[c, o, i, j], axis=[c, i, j])
 
     func = te.create_prim_func([x, w, te.compute((1, 24, 8, 12), product, name="y")])
-    assert MATMUL_CHANNELS_FIRST.space(func, target) is None
+    assert FLAT_PIXELS.space(func, target) is None
 
 
 def test_pixels_are_the_vectors_of_the_machine():
     with pytest.raises(InputError, match="pixels is 16"):
-        MATMUL_CHANNELS_FIRST.scheduled(WORKLOADS["one_image"].func, AVX512, {"pixels": 8})
+        FLAT_PIXELS.scheduled(WORKLOADS["one_image"].func, AVX512, {"pixels": 8})
 
 
 @pytest.mark.parametrize(("mcpu", "bits"), [("haswell", 256), ("x86-64-v4", 512), ("neoverse-n1", 128)])
 def test_the_tile_stays_in_registers_of_other_machines(mcpu, bits):
     triple = "aarch64-linux-gnu" if mcpu == "neoverse-n1" else "x86_64-linux-gnu"
     target = as_target({"kind": "llvm", "mtriple": triple, "mcpu": mcpu, "num-cores": 2})
-    schedule = MATMUL_CHANNELS_FIRST.scheduled(WORKLOADS["large"].func, target)
+    schedule = FLAT_PIXELS.scheduled(WORKLOADS["large"].func, target)
     loop = inner_loop(build(schedule, target).mod.inspect_source("s"))
     assert (loop.bits, loop.stores, loop.spills) == (bits, 0, 0) and loop.multiply_adds >= 7
