@@ -1,9 +1,9 @@
 """Convolution of channels first: as it lies where it is 1x1, else by the schedules of channels last.
 
-A 1x1 convolution, or a first layer, is a product whose columns are pixels (`flat_pixels_form`). Others begin in
-`channels_last_form`: transpositions are passes of their own, before and after, in squares as in `transpose`;
-what is between them is any convolution of channels last, and scheduled as one. On 2 threads of a Zen 4 1x1
-layers take 0.75 to 1.0 of that time as they lie, of several images 0.77 to 1.16.
+A 1x1 convolution, or a first layer, is a product whose columns are pixels (`flat_pixels_form`). Others
+begin in `channels_last_form`: transpositions are passes of their own, before and after, in squares as in
+`transpose`; what is between them is any convolution of channels last, and scheduled as one. On 2 threads of a
+Zen 4 1x1 layers take 0.75 to 1.0 of that time as they lie, of several images 0.77 to 1.16.
 """
 
 from __future__ import annotations
