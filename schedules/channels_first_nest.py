@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 from tvm import te
-from tvm.ir import TensorLoad
 from tvm.tirx import IterVar
 
 from .analysis import are_just, loads_of
@@ -55,13 +54,6 @@ class ChannelsFirst:
     def output(self) -> Any:
         """The buffer of the output."""
         return (self.block if not self.after else self.after[-1]).writes[0].source
-
-    @property
-    def term(self) -> Any:
-        """The product that is summed, in the types in which it is computed."""
-        value, total = self.block.body.value, self.block.body.buffer
-        is_total = isinstance(value.a, TensorLoad) and value.a.source.same_as(total)
-        return value.b if is_total else value.a
 
     @property
     def beside(self) -> list[Any]:

@@ -15,6 +15,7 @@ fewer channels than a square has is copied as it is; a constant weight too, whic
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -24,7 +25,7 @@ from tvm.tirx import IterVar
 from ..machine.errors import InputError
 from .analysis import are_just, index_variables, loads_of
 from .channels_first_nest import ChannelsFirst, block_axes, channel_last, find_channels_first, padded_image
-from .restatement import STEP, replaced, stage_nests, with_nests, without_buffers
+from .restatement import STEP, replaced, stage_nests, summed_term, with_nests, without_buffers
 from .squares_form import Finish, Transposition, squares_nest, transposition
 from .vector_expressions import NO_VECTORS, can_evaluate, evaluated
 
@@ -39,18 +40,16 @@ _LEAST_LANES = 4
 
 def _can_finish(found: ChannelsFirst) -> bool:
     """Tell whether what works on the sums can be said in vectors of pixels."""
-    source = found.block.writes[0].source
-    if NO_VECTORS in (str(source.dtype), *(str(block.body.buffer.dtype) for block in found.after)):
+    if NO_VECTORS in (str(block.body.buffer.dtype) for block in (found.block, *found.after)):
         return False
     for block in found.after:
         axes, value = block_axes(block), block.body.value
-        if not can_evaluate(value) or not are_just(block.body.indices, axes):
+        if not can_evaluate(value):
             return False
         for load in loads_of(value):
             along = bool(index_variables(load.indices) & set(axes[2:]))
             if NO_VECTORS == str(load.source.dtype) or (along and not are_just(load.indices, axes)):
                 return False
-        source = block.body.buffer
     return True
 
 
@@ -79,6 +78,7 @@ def _widest(length: int, lanes: int) -> int:
     return min(lanes, 1 << (length.bit_length() - 1))
 
 
+@lru_cache(maxsize=4)  # the spaces of two rules ask, and then the schedule begins with it
 def restate(func: Any, lanes: int) -> Any:
     """Put channels last inside a convolution of channels first.
 
@@ -117,21 +117,23 @@ def restate(func: Any, lanes: int) -> Any:
         body.append(squares_nest(turn, squares[IMAGE], name=IMAGE))
         buffers.append(image)
     if TAPS in squares:
-        # What is contiguous in the weight is one row after the other of a square, wherever it goes.
-        last = rank - 1
-        turn = Transposition(
-            found.weight.source,
-            taps,
-            (last, last - 1, *range(last - 1)),
-            ((last - 1, *range(last - 1)), (last,)),
-        )
-        body.append(squares_nest(turn, squares[TAPS], name=TAPS))
+        body.append(squares_nest(_turned_taps(found.weight.source, taps), squares[TAPS], name=TAPS))
         buffers.append(taps)
     body += inner
     if RESULT in squares:
         back = transposition(sums, found.output, (0, *range(2, rank), 1))
         body.append(squares_nest(back, squares[RESULT], name=RESULT, finish=_finish(found, squares[RESULT])))
     return with_nests(without_buffers(func), body, [*buffers, sums])
+
+
+def _turned_taps(weight: Any, taps: Any) -> Transposition:
+    """Return the copy of a weight (o, c, i, j) to (i, j, c, o).
+
+    What is contiguous in the weight is one row after the other of a square, wherever it goes.
+    """
+    last = len(weight.shape) - 1
+    inputs = (last - 1, *range(last - 1))
+    return Transposition(weight, taps, (last, *inputs), (inputs, (last,)))
 
 
 def _turned(buffer: Any, name: str) -> Any:
@@ -167,7 +169,8 @@ def _sum(found: ChannelsFirst, x: Any, w: Any, squares: dict[str, int]) -> Any:
         there = x(*channel_last(pixel)) if IMAGE in squares else x(*pixel)
         weight = w(*tap[2:], tap[1], tap[0]) if TAPS in squares else w(*tap)
         return te.sum(
-            replaced(found.term, {found.data: there, found.weight: weight}), axis=list(sums.values())
+            replaced(summed_term(found.block), {found.data: there, found.weight: weight}),
+            axis=list(sums.values()),
         )
 
     return product

@@ -25,7 +25,7 @@ from tvm.tirx import IndexMap, IntImm
 
 from ..machine.errors import InputError
 from .channels_first_nest import ChannelsFirst, find_channels_first, padded_image
-from .restatement import STEP, replaced, stage_nests, whole, with_nests, without_buffers
+from .restatement import STEP, replaced, stage_nests, summed_term, whole, with_nests, without_buffers
 
 TAPS, PIXELS, SUMS, OUTPUT = (f"flat_{step}" for step in ("taps", "pixels", "sums", "output"))
 """The blocks: the weight and the image as matrices, their product, and what it becomes."""
@@ -148,7 +148,7 @@ def _define(found: ChannelsFirst) -> list[Any]:
 
     def product(o: Any, s: Any) -> Any:
         operands = {found.data: pixels(*sums_over, s), found.weight: taps(o, *sums_over)}
-        return te.sum(replaced(found.term, operands), axis=sums_over)
+        return te.sum(replaced(summed_term(found.block), operands), axis=sums_over)
 
     sums = te.compute((outputs, columns), product, name=SUMS)
     tensors = dict(zip(found.beside, others, strict=True))

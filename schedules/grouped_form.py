@@ -21,14 +21,13 @@ from itertools import takewhile
 from typing import Any
 
 from tvm import s_tir, te, tirx
-from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 from tvm.tirx import IndexMap, IntImm, IterVar, Var
 
 from ..machine.errors import InputError
 from .analysis import are_just, block_names, index_variables, one_reduction, static_extents
 from .contraction import product_operands
-from .restatement import replaced, with_stages
+from .restatement import replaced, summed_term, with_stages
 from .transforms import inline_blocks
 
 DATA, WEIGHT, PRODUCT, OUTPUT = (f"grouped_{step}" for step in ("data", "weight", "product", "output"))
@@ -216,9 +215,7 @@ def _product(found: GroupedConvolution, data: Any, weight: Any, merge: int) -> A
     }
     kept, at = found.kept, found.kept.index(found.column)
     places = [i for d, i in enumerate(found.data.indices) if d != found.dimension]
-    value, total = found.block.body.value, found.block.body.buffer
-    is_total = isinstance(value.a, TensorLoad) and value.a.source.same_as(total)
-    term = value.b if is_total else value.a
+    term = summed_term(found.block)
 
     def product(*index: Any) -> Any:
         new = dict(zip(kept, (*index[:at], *index[at + 1 :]), strict=True))

@@ -64,6 +64,13 @@ def replaced(expression: Any, new: Mapping[Any, Any]) -> Any:
     )
 
 
+def summed_term(block: Any) -> Any:
+    """Return what a block of ``total = total + term`` adds, in the types in which it is computed."""
+    value, total = block.body.value, block.body.buffer
+    is_total = isinstance(value.a, TensorLoad) and value.a.source.same_as(total)
+    return value.b if is_total else value.a
+
+
 def nests(func: Any) -> list[Any]:
     """Return the loop nests of an unscheduled function, in program order."""
     return _statements(func.body.block.body)
@@ -105,10 +112,8 @@ def with_one_block(
     body: Callable[[list[Any]], tuple[Sequence[Any], Mapping[str, Any]]],
 ) -> Any:
     """Return a function that consists of one block of statements: see `block_nest`."""
-    nest = block_nest(name, counts, touched, body)
     # What was computed in between is not any more.
-    root = s_tir.SBlock([], [], [], func.body.block.name_hint, nest)
-    return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
+    return with_nests(without_buffers(func), [block_nest(name, counts, touched, body)])
 
 
 def block_nest(

@@ -14,6 +14,7 @@ from tvm_ffi import structural_map
 from ..machine.dot_instructions import WIDE
 from .analysis import has_condition, index_variables, is_reduction, loads_of, static_extents, written_buffer
 from .restatement import is_step
+from .streaming import elements_before
 
 
 def blocks_around(
@@ -95,13 +96,10 @@ def lies_in_rows(sch: s_tir.Schedule, name: str) -> bool:
     load = getattr(block.body, "value", None)
     if not isinstance(load, TensorLoad):
         return False
-    place, last = load.indices[0], block.iter_vars[-1].var
-    for extent, index in zip(load.source.shape[1:], load.indices[1:], strict=True):
-        place = place * extent + index
-    analyzer = Analyzer()
+    analyzer, last = Analyzer(), block.iter_vars[-1].var
     for v in block.iter_vars:
         analyzer.bind(v.var, v.dom)
-    place = analyzer.simplify(place)
+    place = analyzer.simplify(elements_before(load.source, load.indices))
     further = structural_map(place, [(Var, lambda v: v + 1 if v.same_as(last) else v)])
     return bool(analyzer.can_prove_equal(further, place + 1))
 

@@ -24,8 +24,9 @@ from tvm import s_tir
 from ...machine.facts import facts
 from ..interpolated_form import BLOCK, find_interpolation
 from ..rule import ScheduleRule
-from ..space import Constraint, Knob, KnobSpace
+from ..space import KnobSpace
 from ..transforms import spread
+from .line_space import line_space
 
 _LANES = (4, 8, 16)
 
@@ -59,14 +60,7 @@ def interpolated_space(func: Any, target: Any) -> KnobSpace | None:
     fitting = tuple(lanes for lanes in _LANES if lanes <= most)
     if not fitting:
         return None
-    return KnobSpace(
-        knobs=(
-            Knob("lanes", fitting, "columns in a vector"),
-            Knob("parallel", (0, 1), "1: lines are spread over the threads"),
-        ),
-        constraints=(Constraint(f"lanes is one of {fitting}", lambda k: k["lanes"] in fitting),),
-        default={"lanes": fitting[-1], "parallel": 1},
-    )
+    return line_space(fitting, "columns")
 
 
 INTERPOLATED = ScheduleRule(

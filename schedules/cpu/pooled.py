@@ -23,8 +23,9 @@ from tvm import s_tir
 from ...machine.facts import facts
 from ..pooled_form import BLOCK, MOST_VECTORS, find_pooling
 from ..rule import ScheduleRule
-from ..space import Constraint, Knob, KnobSpace
+from ..space import KnobSpace
 from ..transforms import spread
+from .line_space import line_space
 
 _LANES = (2, 4, 8, 16)
 
@@ -57,14 +58,7 @@ def pooled_space(func: Any, target: Any) -> KnobSpace | None:
     fitting = tuple(lanes for lanes in _LANES if lanes <= min(line, widest))
     if not fitting or ceil(line / fitting[-1]) > MOST_VECTORS:
         return None
-    return KnobSpace(
-        knobs=(
-            Knob("lanes", fitting, "outputs in a vector"),
-            Knob("parallel", (0, 1), "1: lines are spread over the threads"),
-        ),
-        constraints=(Constraint(f"lanes is one of {fitting}", lambda k: k["lanes"] in fitting),),
-        default={"lanes": fitting[-1], "parallel": 1},
-    )
+    return line_space(fitting, "outputs")
 
 
 POOLED = ScheduleRule(

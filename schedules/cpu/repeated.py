@@ -24,8 +24,9 @@ from tvm import s_tir
 from ...machine.facts import facts
 from ..repeated_form import BLOCK, find_repetition
 from ..rule import ScheduleRule
-from ..space import Constraint, Knob, KnobSpace
+from ..space import KnobSpace
 from ..transforms import spread
+from .line_space import line_space
 
 _LANES = (4, 8, 16, 32)
 
@@ -56,14 +57,7 @@ def repeated_space(func: Any, target: Any) -> KnobSpace | None:
     fitting = tuple(lanes for lanes in _LANES if lanes <= min(line, widest))
     if not fitting or line >= widest:
         return None
-    return KnobSpace(
-        knobs=(
-            Knob("lanes", fitting, "elements in a vector"),
-            Knob("parallel", (0, 1), "1: lines are spread over the threads"),
-        ),
-        constraints=(Constraint(f"lanes is one of {fitting}", lambda k: k["lanes"] in fitting),),
-        default={"lanes": fitting[-1], "parallel": 1},
-    )
+    return line_space(fitting, "elements")
 
 
 REPEATED = ScheduleRule(
