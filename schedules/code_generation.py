@@ -8,14 +8,15 @@ from functools import lru_cache
 from typing import Any
 
 import tvm
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm_ffi import structural_walk
 
 from ..machine.facts import has_feature
 from ..machine.vector_math import scaling
 from .in_place import with_shared_buffers
-from .loop_partition import partition_loops
+from .loop_partition import is_plain, partition_loops
 from .masked_vectors import mask_vectors
+from .restatement import with_functions
 
 # LLVM's schedulers take time that grows with the square of the memory accesses in straight-line code, up to
 # this many (1000 if nothing is said); beyond, they keep their order. A thousand stores of zeros, into which
@@ -28,6 +29,8 @@ _QUICK_OPTIONS = {"x86_64": ("-disable-lsr:bool=true",)}
 _SCALING = ("avx512f", "avx512dq")
 # Passes of TVM that LLVM does without as well.
 _NOT_QUICK = ("tirx.RemoveNoOp", "s_tir.RenormalizeSplitPattern")
+# Without the second, indices are sums of vectors, of which TVM does not know where they end.
+_FLATTEN = tvm.ir.transform.Sequential([tirx.transform.FlattenBuffer(), s_tir.transform.StmtSimplify()])
 
 
 def generate_code(mod: Any, target: Any, quick: bool = False, **options: Any) -> Any:
@@ -63,13 +66,24 @@ def finished(mod: Any, target: Any = None) -> Any:
     vectors that end beyond their array are masked where the target, if given, has masks (`masked_vectors`).
     Functions of the module that want nothing of this stay as they are.
     """
-    mod = partition_loops(with_shared_buffers(mod))
-    return mod if target is None else mask_vectors(mod, target)
+    changed = partition_loops(with_shared_buffers(mod))
+    changed = changed if target is None else mask_vectors(changed, target)
+    return changed if changed is mod else _with_flat_buffers(changed, mod)
 
 
 def is_finished(mod: Any) -> bool:
     """Tell whether nothing is left to do that must be done."""
     return finished(mod) is mod
+
+
+def _with_flat_buffers(mod: Any, before: Any) -> Any:
+    """Return a module whose functions that were lowered have buffers of one dimension: see `is_plain`."""
+    lowered = {
+        name: func
+        for name, func in mod.functions.items()
+        if not func.same_as(before[name]) and is_plain(func)
+    }
+    return with_functions(mod, _FLATTEN(tvm.IRModule(lowered)).functions)
 
 
 @lru_cache(maxsize=16)

@@ -67,8 +67,18 @@ def partition_loops(mod: Any) -> Any:
 
 
 def as_plain_loops(functions: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Return functions without blocks, their marked loops cut."""
-    return _LOWER(tvm.IRModule(dict(functions))).functions if functions else {}
+    """Return functions without blocks, their marked loops cut; those that have none stay as they are."""
+    blocks = {name: func for name, func in functions.items() if not is_plain(func)}
+    return {**functions, **(_LOWER(tvm.IRModule(blocks)).functions if blocks else {})}
+
+
+def is_plain(func: Any) -> bool:
+    """Tell whether a function has been lowered to plain loops.
+
+    TVM must not shrink its buffers a second time, each dimension to what its index reaches: it would cut off
+    what an instruction's vector of several rows reaches beyond the last one.
+    """
+    return not isinstance(func.body, s_tir.SBlockRealize)
 
 
 def _is_marked(func: Any) -> bool:

@@ -34,7 +34,12 @@ from .restatement import with_functions
 from .whole_buffers import make_buffers_whole
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
-_LOGIC = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE, tirx.And, tirx.Or)
+_COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
+_LOGIC = (*_COMPARISONS, tirx.And, tirx.Or)
+# Types whose numbers fill a register: of so many lanes at most.
+_LANE_TYPES = {16: "int32", 32: "int16", 64: "int8"}
+_OF_MORE_LANES = "int16"
+_BFLOAT16 = "bfloat16"
 # Narrower numbers are computed as these.
 _LEAST_BITS = 32
 
@@ -127,11 +132,13 @@ class _Lanes:
         integer = "int" in _dtype(value)
         if integer and not _reads(value):
             return self._numbers(value)
+        if isinstance(value, _COMPARISONS) and "int" in _dtype(value.a) and not _reads(value):
+            return self._compared(value)
         # A lane that takes no part may divide by zero, of which floats make nothing worse than infinity.
         if isinstance(value, (*_ARITHMETIC, *_LOGIC)) and not (integer and isinstance(value, tirx.Div)):
             return type(value)(self._vector(value.a, mask), self._vector(value.b, mask))
         if isinstance(value, tirx.Cast):
-            return tirx.Cast(self._dtype(value), self._vector(value.value, mask))
+            return self._cast(value, mask)
         if isinstance(value, tirx.Select):
             condition, *others = (
                 self._vector(each, mask) for each in (value.condition, value.true_value, value.false_value)
@@ -151,8 +158,16 @@ class _Lanes:
         otherwise = self._vector(other, mask)
         value = self._vector(taken, self._both(mask, varying))
         if varying:
-            value = tirx.Select(self._both(mask, varying), value, otherwise)
+            value = self._selected(self._both(mask, varying), value, otherwise)
         return tirx.if_then_else(_all(uniform), value, otherwise) if uniform else value
+
+    def _selected(self, mask: Any, value: Any, otherwise: Any) -> Any:
+        """Return one value in some lanes and another elsewhere.
+
+        The first has a name: inside of a choice TVM takes its condition for true, and loads without a mask.
+        """
+        name = tirx.Var("there", value.ty.dtype)
+        return tirx.Let(name, value, tirx.Select(mask, name, otherwise))
 
     def _load(self, load: Any, mask: Any) -> Any:
         at = self._place(load.source, load.indices)
@@ -160,7 +175,29 @@ class _Lanes:
             return self._shared(tirx.BufferLoad(load.source, at), mask)
         if mask is None:
             return tirx.BufferLoad(load.source, at)
-        return T.masked_load(self._dtype(load), load.source, *at, mask)
+        if _dtype(load) == _BFLOAT16:
+            raise _NoVectors
+        return self._masked(load, mask)
+
+    def _masked(self, load: Any, mask: Any) -> Any:
+        return T.masked_load(self._dtype(load), load.source, *self._place(load.source, load.indices), mask)
+
+    def _cast(self, cast: Any, mask: Any) -> Any:
+        """Return the vector of a value of another type.
+
+        To TVM masked loads of bfloat16 are integers: as such they are put into the upper bits of a float32.
+        """
+        value = cast.value
+        if _dtype(value) == _BFLOAT16 and isinstance(value, tvm.ir.Call) and is_choice(value):
+            condition, *choices = value.args
+            wide = (tirx.Cast(_dtype(cast), each) for each in choices)
+            return self._choice(tirx.if_then_else(condition, *wide), mask)
+        masked = mask is not None and isinstance(value, TensorLoad) and self._varies(value)
+        if not masked or _dtype(value) != _BFLOAT16:
+            return tirx.Cast(self._dtype(cast), self._vector(value, mask))
+        low, high = (f"uint{bits}x{self._lanes}" for bits in (16, 32))
+        bits = T.reinterpret(self._masked(value, mask), dtype=low).astype(high) << tirx.const(16, high)
+        return T.reinterpret(bits, dtype=f"float32x{self._lanes}").astype(self._dtype(cast))
 
     def _shared(self, value: Any, mask: Any) -> Any:
         """Return a vector of a value that is the same in all lanes.
@@ -196,6 +233,21 @@ class _Lanes:
         if not step:
             return tirx.Broadcast(first, self._lanes)
         return tirx.Ramp(first, tirx.IntImm(_dtype(first), 1), self._lanes)
+
+    def _compared(self, comparison: Any) -> Any:
+        """Return in which lanes an index compares with a bound: by the lanes' numbers, which fit a register.
+
+        In 64 bits, as indices are, 16 lanes are two registers to add to and to compare.
+        """
+        (a, step), (b, other) = (self._steps(side) for side in (comparison.a, comparison.b))
+        varying, bound = (a, b) if step else (b, a)
+        if step == other or isinstance(varying, tirx.IntImm):
+            return type(comparison)(*(self._numbers(side) for side in (comparison.a, comparison.b)))
+        dtype = next((t for lanes, t in _LANE_TYPES.items() if self._lanes <= lanes), _OF_MORE_LANES)
+        within = tirx.max(tirx.min(bound - varying, self._lanes), -1).astype(dtype)
+        lanes = tirx.Ramp(tirx.IntImm(dtype, 0), tirx.IntImm(dtype, 1), self._lanes)
+        limit = tirx.Broadcast(within, self._lanes)
+        return type(comparison)(*((lanes, limit) if step else (limit, lanes)))
 
     def _parts(self, condition: Any) -> tuple[list[Any], list[Any]]:
         """Split a condition into those of all lanes and those of each."""

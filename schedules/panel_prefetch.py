@@ -55,11 +55,11 @@ def fetch_panels(sch: s_tir.Schedule, panels: Any, tiles: Sequence[Any], steps: 
 def steps_between(tiles: int, steps: int) -> int:
     """Return how many steps of the sum lie between fetches where so many tiles share a panel; 0 for none.
 
-    They divide the steps. With fewer than tiles that share the panel, each line is asked for several times,
-    at most as often as there are steps between.
+    They divide the steps; a tile alone asks in each. With fewer than tiles that share the panel, each line is
+    asked for several times, at most as often as there are steps between.
     """
     most = min(tiles, _MOST_STEPS)
-    between = next((s for s in (16, 8, 4, 2) if s <= most and steps % s == 0), 0)
+    between = next((s for s in (16, 8, 4, 2, 1) if s <= most and steps % s == 0), 0)
     return between if between**2 >= most else 0
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import TensorLoad
 from tvm_ffi import structural_map, structural_walk
 
 _LOAD, _STORE = "tirx.masked_load", "tirx.masked_store"
@@ -25,30 +26,36 @@ def make_buffers_whole(body: Any) -> Any:
     """Return statements whose own buffers hold whole vectors, where masks only say how long they are."""
     own: list[Any] = []
     masked: list[Any] = []
+    others: list[Any] = []
     structural_walk(
         body,
         [
             (tirx.AllocBuffer, lambda allocation: own.append(allocation.buffer)),
             (tvm.ir.Call, lambda call: masked.append(call) if _name(call) in (_LOAD, _STORE) else None),
+            (tirx.BufferStore, lambda store: others.append(store.buffer)),
+            (TensorLoad, lambda load: others.append(load.source)),
         ],
     )
     longer: dict[Any, Any] = {}
     for buffer in own:
-        lengths = [_length(call) for call in masked if call.args[0].same_as(buffer)]
-        if lengths and all(lengths):
-            shape = [*buffer.shape[:-1], tirx.IntImm("int64", max(lengths))]
+        calls, length = [call for call in masked if call.args[0].same_as(buffer)], int(buffer.shape[-1])
+        bounds = {_bound(call) for call in calls}
+        # What is beyond the bound within the buffer must be nobody's.
+        nobodys = bounds == {length} or not any(buffer.same_as(each) for each in others)
+        if len(bounds) == 1 and None not in bounds and nobodys:
+            ends = [int(call.args[-2].base) + int(call.args[-2].lanes) for call in calls]
+            shape = [*buffer.shape[:-1], tirx.IntImm("int64", max(length, *ends))]
             longer[buffer] = tirx.decl_buffer(shape, str(buffer.dtype), str(buffer.name))
     return _with_longer(body, longer) if longer else body
 
 
-def _length(call: Any) -> int:
-    """Return how long a buffer must be for a masked vector to be whole; 0: its mask says something else."""
-    buffer, *_, last, mask = call.args
+def _bound(call: Any) -> int | None:
+    """Return the element before which a mask ends a vector, or None: it says something else."""
+    *_, last, mask = call.args
     within = isinstance(last, tirx.Ramp) and isinstance(last.base, tirx.IntImm) and isinstance(mask, tirx.LT)
     bound = mask.b.value if within and isinstance(mask.b, tirx.Broadcast) else None
-    if bound is None or not tvm_ffi.structural_equal(mask.a, last):
-        return 0
-    return int(last.base) + int(last.lanes) if tvm_ffi.structural_equal(bound, buffer.shape[-1]) else 0
+    same = isinstance(bound, tirx.IntImm) and tvm_ffi.structural_equal(mask.a, last)
+    return int(bound) if same else None
 
 
 def _with_longer(body: Any, longer: dict[Any, Any]) -> Any:

@@ -20,6 +20,7 @@ several integer products in each lane (AVX-512 VNNI, or vpmaddwd of what is wide
 from __future__ import annotations
 
 from itertools import product
+from math import ceil
 from typing import Any
 
 from tvm import s_tir
@@ -29,24 +30,26 @@ from ...machine.facts import Facts, facts
 from ..analysis import loops_by_kind, loops_inside
 from ..contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..dot_product import instruction_of, use_sums_of_parts, with_instruction
+from ..loop_partition import partition
+from ..panel_prefetch import fetch_panels, steps_between
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import inline_blocks
 from .tile_choice import FMAS_IN_FLIGHT
 
-# More rows are worth panels: so many where the weight is in cache, so many where it comes from memory. On 2
-# threads of a Zen 3, by 4096 x 4096: 1 row takes 2.2 ms (3.3 by `general`), 3 rows 2.2 (6.5), 4 rows 2.2 (3.2
-# by `matmul`), 6 rows 3.0 (3.5), 8 rows 3.4 (4.0), 12 rows 4.9 (5.4), 16 rows 6.2 (6.2); 8 rows by 512 x 64
-# take 7.1 us (5.7). 32 registers hold tiles that read less: on a Zen 4 16 rows take 3.9 ms (5.3), 24 rows 4.9
-# (6.2), 32 rows 7.0 (8.4), 48 rows 11.5 (10.7); but by 3072 x 768, which L3 holds, 16 rows 0.60 (0.56).
-_MOST_IN_CACHE, _MOST_ROWS, _MOST_IN_LARGE_TILES = 3, 12, 32
-# Panels that columns do not fill cannot be turned in registers. By 1000 x 2048, 12 rows take 0.51 ms (1.16 by
-# `matmul`), 32 rows 1.47 (1.86), 128 rows 5.7 (4.3); by 10 x 512, 32 rows 4 us (11).
-_MOST_UNTURNED = 32
-# Bytes, four of which are multiplied at once, are worth panels sooner. On a Zen 4, in ms by dots (by
-# `quantized`): 16 rows by 4096 x 4096 1.09 (1.40), 24 rows 2.02 (2.00); 4 rows by 3072 x 768 0.074 (0.065),
-# by 1024 x 1024 0.0286 (0.0295), 6 rows 0.0375 (0.0346); 1 row by 1000 x 2048 0.014 (0.049 by `general`).
-_MOST_ROWS_OF_BYTES, _TIMES_L2 = 16, 4
+# More rows are worth panels: so many where the weight is in L2, in L3, comes from memory. Times over those of
+# `matmul`, which turns the weight, on 2 threads of a Zen 4: 16 rows by 3072 x 768 0.84, 24 rows 0.93, 32 rows
+# 0.95; by 4096 x 4096 32 rows 0.77, 48 rows 0.81, 64 rows 0.91. With the 16 registers of AVX2 16 rows by
+# 3072 x 768 0.78, 24 rows 0.89; by 4096 x 4096 24 rows 0.82, 32 rows 0.90. In L2, 8 rows by 512 x 64 1.25.
+_MOST_IN_L2, _MOST_IN_L3, _MOST_FROM_MEMORY = 3, 24, 32
+_WITH_MANY_REGISTERS = {_MOST_IN_L3: 32, _MOST_FROM_MEMORY: 64}
+# Panels that columns do not fill need another copy. By 1001 x 2048, 32 rows take 0.93 of the time, 64 rows
+# 0.86, with AVX2 0.92 and 0.98.
+_MOST_UNTURNED = 64
+# Bytes, four of which are multiplied at once, are worth panels sooner. Times over those of `quantized`: by
+# 4096 x 4096 16 rows 0.68, 24 rows 0.77, 32 rows 0.90; by 3072 x 768 6 rows 0.87, 12 rows 1.10; by
+# 1024 x 1024 6 rows 0.94.
+_MOST_ROWS_OF_BYTES, _FEW_ROWS_OF_BYTES, _TIMES_L2 = 32, 6, 4
 # With more rows than these, tiles of a single one read the weight too often.
 _FEW = 8
 # The lanes of a vector of partial sums are added one by one: shorter sums spend their time on that.
@@ -63,7 +66,9 @@ _ROWS = tuple(range(1, _FEW + 1))
 _COLUMNS = (1, 2, 3, 4, 6, 8)
 
 
-def schedule_dots(sch: s_tir.Schedule, *, lanes: int, mr: int, nr: int, products: int = 1) -> None:
+def schedule_dots(
+    sch: s_tir.Schedule, *, lanes: int, mr: int, nr: int, fetch: int = 0, products: int = 1
+) -> None:
     """Rewrite a product of a few rows in place.
 
     Parameters
@@ -73,7 +78,9 @@ def schedule_dots(sch: s_tir.Schedule, *, lanes: int, mr: int, nr: int, products
     lanes : int
         Elements in a vector.
     mr, nr : int
-        Rows and columns of a tile, divisors of their axes.
+        Rows and columns of a tile; what is left of them is cut off.
+    fetch : int
+        1: tiles of rows that meet columns of the weight also ask for the next ones, see `panel_prefetch`.
     products : int
         Products of integers that an instruction sums in each lane.
     """
@@ -86,24 +93,37 @@ def schedule_dots(sch: s_tir.Schedule, *, lanes: int, mr: int, nr: int, products
     _, lane, *_ = sch.split(loops[nest.reductions[0]], [None, lanes, *gathered])
     parts = sch.rfactor(lane, nest.output_rank)
     (*kept, lane), (steps, *group) = loops_by_kind(sch, parts, 0)
+    sch.reorder(*kept, steps, lane, *group)
+    if gathered:
+        # Conditions that splits bring stay outside of it: `tensorize` wants none.
+        parts = sch.blockize(lane)
+        *kept, steps = sch.get_loops(parts)
     at = {position: kept[place] for place, position in enumerate(sorted([*nest.rows, nest.column]))}
     row_tile, row = sch.split(at[nest.rows[-1]], [None, mr])
     column_tile, column = sch.split(at[nest.column], [None, nr])
-    sch.reorder(column_tile, *(at[i] for i in nest.rows[:-1]), row_tile, steps, row, column, lane, *group)
+    inner = [] if gathered else [lane]
+    sch.reorder(column_tile, *(at[i] for i in nest.rows[:-1]), row_tile, steps, row, column, *inner)
     for loop in (row, column):
         sch.unroll(loop)
-    if not gathered:
-        sch.vectorize(lane)
+    for loop in inner:
+        sch.vectorize(loop)
     if nest.is_worth_threads:
         sch.parallel(column_tile)
     for block in (total, *(sch.get_sblock(name) for name in nest.epilogue[-1:])):
         sch.reverse_compute_at(block, row_tile)
         for loop in loops_inside(sch, block, row_tile):
             sch.unroll(loop)
+    for loop, extent, width in ((row_tile, nest.row_extent, mr), (column_tile, nest.columns, nr)):
+        if extent % width:
+            partition(sch, loop)
+    if fetch:
+        fetch_panels(sch, column_tile, [row_tile], steps)
     start = sch.decompose_reduction(parts, steps)
     if gathered:
-        sch.vectorize(sch.get_loops(start)[-1])
+        (zeros,), (sums,) = sch.get_child_blocks(start), sch.get_child_blocks(parts)
+        sch.vectorize(sch.get_loops(zeros)[-1])
         types = nest.data_dtype, nest.weight_dtype
+        lane, _ = sch.get_loops(sums)
         use_sums_of_parts(sch, lane, instruction_of(lanes, products, *types), *types)
 
 
@@ -127,38 +147,47 @@ def dots_space(func: Any, target: Any) -> KnobSpace | None:
     def fits(mr: int, nr: int) -> bool:
         return mr * nr + min(mr, nr) + 1 <= room
 
-    rows = tuple(r for r in _ROWS if nest.row_extent % r == 0)
-    columns = tuple(c for c in _COLUMNS if nest.columns % c == 0)
-    mr, nr = min((t for t in product(rows, columns) if fits(*t) and _keeps_registers(*t, many)), key=_cost)
-    if mr == 1 and nest.row_extent > _FEW:
-        return None
+    rows = tuple(r for r in _ROWS if r <= nest.row_extent)
+    columns = tuple(c for c in _COLUMNS if c <= nest.columns)
+
+    def cost(tile: tuple[int, int]) -> tuple[float, int]:
+        return _cost(nest.row_extent, *tile), -tile[0]
+
+    mr, nr = min((t for t in product(rows, columns) if fits(*t) and _keeps_registers(*t, many)), key=cost)
+    tiles = ceil(nest.row_extent / mr)
+    fetch = int(steps_between(tiles, nest.depth // step) > 0 and weight_exceeds_l2(nest, machine))
     space = KnobSpace(
         knobs=(
             Knob("lanes", (lanes,), "elements in a vector of sums"),
             Knob("mr", rows, "rows of a tile"),
             Knob("nr", columns, "columns of a tile"),
+            Knob("fetch", (0, 1), "1: tiles that meet columns of the weight also ask for the next ones"),
         ),
         constraints=(
             Constraint("lanes, mr and nr are at least 1", _positive),
+            Constraint("fetch is 0 or 1", lambda k: k["fetch"] in (0, 1)),
             Constraint(f"lanes divides the sum ({nest.depth})", lambda k: nest.depth % k["lanes"] == 0),
             Constraint(
-                f"mr divides the row axis ({nest.row_extent})", lambda k: nest.row_extent % k["mr"] == 0
+                f"mr is at most the rows ({nest.row_extent}), and nr the columns ({nest.columns})",
+                lambda k: k["mr"] <= nest.row_extent and k["nr"] <= nest.columns,
             ),
-            Constraint(f"nr divides the columns ({nest.columns})", lambda k: nest.columns % k["nr"] == 0),
             Constraint(
                 f"mr * nr sums, the shorter side's vectors and one more fit {room} registers",
                 lambda k: fits(k["mr"], k["nr"]),
             ),
         ),
-        default={"lanes": lanes, "mr": mr, "nr": nr},
+        default={"lanes": lanes, "mr": mr, "nr": nr, "fetch": fetch},
     )
     return with_instruction(space, instruction) if instruction else space
 
 
-def _cost(tile: tuple[int, int]) -> tuple[float, int]:
-    """Estimate what a product takes: loads, and too few in flight; of equals, the weight is read less."""
-    mr, nr = tile
-    return (1 + 1 / mr + 1 / nr) / min(1, mr * nr / FMAS_IN_FLIGHT), -mr
+def _cost(rows: int, mr: int, nr: int) -> float:
+    """Estimate what a column takes: loads, and too few in flight, also in a tile of what is left of rows."""
+    whole, left = divmod(rows, mr)
+    return sum(
+        height * (1 + 1 / height + 1 / nr) / min(1, height * nr / FMAS_IN_FLIGHT)
+        for height in [mr] * whole + [left] * (left > 0)
+    )
 
 
 def _keeps_registers(mr: int, nr: int, many: int) -> bool:
@@ -166,7 +195,7 @@ def _keeps_registers(mr: int, nr: int, many: int) -> bool:
 
 
 def _positive(knobs: Knobs) -> bool:
-    return min(knobs.values()) >= 1
+    return min(knobs["lanes"], knobs["mr"], knobs["nr"]) >= 1
 
 
 def _fits(nest: Contraction, machine: Facts) -> bool:
@@ -181,10 +210,12 @@ def _most_rows(nest: Contraction, machine: Facts) -> int:
     if nest.columns % (2 * machine.lanes(nest.dtype)):
         return _MOST_UNTURNED
     if nest.dtype == "int32":
-        return _MOST_ROWS_OF_BYTES if nest.weight_bytes > _TIMES_L2 * machine.l2_bytes else _MOST_IN_CACHE
-    if machine.vector_registers >= _MANY_REGISTERS and nest.weight_bytes > machine.l3_bytes:
-        return _MOST_IN_LARGE_TILES
-    return _MOST_ROWS if weight_exceeds_l2(nest, machine) else _MOST_IN_CACHE
+        far = nest.weight_bytes > _TIMES_L2 * machine.l2_bytes
+        return _MOST_ROWS_OF_BYTES if far else _FEW_ROWS_OF_BYTES
+    if not weight_exceeds_l2(nest, machine):
+        return _MOST_IN_L2
+    most = _MOST_FROM_MEMORY if nest.weight_bytes > machine.l3_bytes else _MOST_IN_L3
+    return _WITH_MANY_REGISTERS[most] if machine.vector_registers >= _MANY_REGISTERS else most
 
 
 def _instruction(nest: Contraction, target: Any) -> DotInstruction | None:

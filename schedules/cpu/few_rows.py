@@ -37,6 +37,7 @@ from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import copy_in_vectors, inline_blocks, panel_order, relayout_read, vectorize_last
+from .operand_layout import producer_of
 from .tile_choice import FMAS_IN_FLIGHT, ROW_STREAMS, dividing_lanes, tile_choice
 
 # More rows use what is packed into panels often enough. On 2 threads of a Zen 3, by 4096 x 4096: 16 rows take
@@ -85,7 +86,7 @@ def schedule_few_rows(
     assert nest is not None, "the rule's space says that there is one"
     inline_blocks(sch, [*(name for name in nest.prologue if name != nest.staged), *nest.epilogue[:-1]])
     block = sch.get_sblock(nest.block)
-    tail = sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else sch.cache_write(block, 0, "global")
+    tail = _padded(sch, nest, block, lanes * vectors * shares)
     if _rows(nest) > 1 or not nest.plain:
         _copy_steps(sch, nest, block, lanes, depth)
     others = [i for i in range(nest.output_rank) if i != nest.output_column]
@@ -108,6 +109,24 @@ def schedule_few_rows(
     if _rows(nest) % mr:
         partition(sch, tiles)
     sch.decompose_reduction(block, windows[0] if windows else deep)
+
+
+def _padded(sch: s_tir.Schedule, nest: Contraction, block: Any, width: int) -> Any:
+    """Round the columns up to a multiple of a width; return the block that writes the result.
+
+    The weight is read where it lies, by masks where it ends.
+    """
+    tail = sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else None
+    if nest.columns % width:
+        factors = [1] * len(nest.extents)
+        factors[nest.column] = width
+        sch.pad_einsum(block, factors)
+        sch.compute_inline(producer_of(sch, block, nest.weight))
+        (cut,) = sch.get_consumers(block)
+        if tail is None:
+            return cut
+        sch.compute_inline(cut)
+    return sch.cache_write(block, 0, "global") if tail is None else tail
 
 
 def _copy_steps(sch: s_tir.Schedule, nest: Contraction, block: Any, lanes: int, depth: int) -> None:
@@ -143,13 +162,22 @@ class _Choice:
     machine: Facts
 
     @property
+    def pads(self) -> bool:
+        """Whether threads have vectors of the columns evenly only if the last ones end within by masks."""
+        whole = self.machine.cores * self.machine.lanes(self.nest.dtype)
+        return self.machine.has_masks and self.nest.plain and self.nest.columns % whole != 0
+
+    @property
     def lanes(self) -> int:
-        return dividing_lanes(self.nest.columns, self.machine.lanes(self.nest.dtype))
+        lanes = self.machine.lanes(self.nest.dtype)
+        return lanes if self.pads else dividing_lanes(self.nest.columns, lanes)
 
     @property
     def shares(self) -> tuple[int, ...]:
         """Into how many parts of whole vectors the columns can go, as many for each thread or nearly so."""
         cores = self.machine.cores
+        if self.pads:
+            return (cores, 2 * cores)
         parts = [
             s for s in range(cores, _MOST_SHARES * cores + 1) if self.nest.columns % (s * self.lanes) == 0
         ]
@@ -160,6 +188,8 @@ class _Choice:
 
     def widths(self, shares: int) -> tuple[int, ...]:
         """Return the vectors of a tile that leave no rest of a part."""
+        if self.pads:
+            return _VECTORS
         return tuple(v for v in _VECTORS if self.nest.columns % (v * self.lanes * shares) == 0)
 
     def fits(self, mr: int, vectors: int, steps: int = 1) -> bool:
@@ -179,7 +209,7 @@ class _Choice:
         alone = [(extent, vectors) for vectors in self.widths(shares) if self.fits(extent, vectors)]
         several = next(filter(None, (self._tiles(shares, steps) for steps in (depth, 3))), [])
         tiles = [*several, *alone] or [(1, self.widths(shares)[0])]
-        mr, vectors = min(tiles, key=lambda tile: self._cost(*tile))
+        mr, vectors = min(tiles, key=lambda tile: self._cost(*tile) * self._computed(tile[1], shares))
         return {"lanes": self.lanes, "vectors": vectors, "depth": depth, "shares": shares, "mr": mr}
 
     def _tiles(self, shares: int, steps: int) -> list[tuple[int, int]]:
@@ -190,6 +220,11 @@ class _Choice:
             for mr in range(2, _rows(self.nest))
             if mr * vectors >= FMAS_IN_FLIGHT and self.fits(mr, vectors, steps)
         ]
+
+    def _computed(self, vectors: int, shares: int) -> int:
+        """Return the columns that tiles so wide compute."""
+        width = vectors * self.lanes * shares
+        return ceil(self.nest.columns / width) * width
 
     def _cost(self, mr: int, vectors: int) -> float:
         """Estimate what a vector of columns takes: its multiply-adds and loads, too few of them in flight."""
@@ -229,8 +264,8 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
         constraints=(
             Constraint("lanes, vectors, depth, shares and mr are at least 1", lambda k: min(k.values()) >= 1),
             Constraint(
-                f"lanes * vectors * shares divides the columns ({nest.columns})",
-                lambda k: nest.columns % (k["lanes"] * k["vectors"] * k["shares"]) == 0,
+                f"lanes * vectors * shares divides the columns ({nest.columns}), or masks end them",
+                lambda k: choice.pads or nest.columns % (k["lanes"] * k["vectors"] * k["shares"]) == 0,
             ),
             Constraint(f"depth divides the sum ({nest.channels})", lambda k: nest.channels % k["depth"] == 0),
             Constraint(f"mr is at most the rows ({_rows(nest)})", lambda k: k["mr"] <= _rows(nest)),

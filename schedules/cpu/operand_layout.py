@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import tvm
 from tvm import s_tir
 
 from ..analysis import loads_of, loops_inside
@@ -26,6 +27,9 @@ PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
 # As many lines keep all threads busy. A copy of fewer is shared by pixels, whose places cost divisions: 32
 # groups of 4 channels at 56x56 with padding take 0.76 ms with lines, 0.91 with pixels, one thread of a Zen 5.
 _MANY_LINES = 32
+
+# Vectors of so many bits are AVX-512's.
+_MASKED_BITS = 512
 
 
 def can_stage(nest: Contraction) -> bool:
@@ -118,15 +122,17 @@ def pack_weight(
 ) -> tuple[Any, Any]:
     """Lay the weight out in panels of nr columns (see `panel_order`); return the block that does.
 
-    A weight that is turned in registers in the call, and has fewer columns than panels, is made longer by
-    another copy before: no square of it is then cut short. That copy is the second block, else None.
+    A weight that is turned or interleaved in registers in the call, and has fewer columns or sums than
+    panels, is made longer by another copy before: no vector of it is then cut short. That copy is the second
+    block, else None.
     """
     block = sch.get_sblock(nest.block)
     longer = None
     if nest.columns % nr or nest.channels % products:
         panels = producer_of(sch, block, nest.weight)
         inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
-        if products == 1 and _is_turned(nest, lanes):
+        along = _is_interleaved(nest, products) and not nest.constant_weight
+        if _is_turned(nest, lanes, products) or (along and ends_by_masks(nest, lanes)):
             longer, panels = panels, sch.cache_read(block, nest.weight, "global")
     elif nest.weight_block:
         panels = sch.get_sblock(nest.weight_block)
@@ -141,10 +147,20 @@ def pack_weight(
     return panels, longer
 
 
+def ends_by_masks(nest: Contraction, lanes: int) -> bool:
+    """Tell whether so many lanes are a vector of AVX-512, part of which is loaded and stored by a mask."""
+    return lanes * int(tvm.DataType(nest.dtype).bits) == _MASKED_BITS
+
+
 def _is_turned(nest: Contraction, lanes: int, products: int = 1) -> bool:
     """Tell whether a weight is contiguous along the sum, and is turned in whole squares in the call."""
     alike = products > 1 or nest.weight_dtype == nest.dtype
     return nest.is_turned and alike and lanes > 1 and nest.channels % (lanes * products) == 0
+
+
+def _is_interleaved(nest: Contraction, products: int) -> bool:
+    """Tell whether panels are made of rows of a weight, whose elements an instruction wants in groups."""
+    return products > 1 and nest.weight_axes[-1] == nest.column
 
 
 def is_packed_along(nest: Contraction, products: int) -> bool:
@@ -176,11 +192,11 @@ def copy_panels(
 
     ``whole``: no panel and no block of them is cut short.
     """
-    by_column = nest.weight_axes[-1] == nest.column
     squares = whole and _is_turned(nest, lanes, products)
-    if products > 1 and ((by_column and whole and nest.channels % products == 0) or squares):
+    interleaved = whole and _is_interleaved(nest, products)
+    if products > 1 and (interleaved or squares):
         instruction = instruction_of(lanes, products, nest.data_dtype, nest.weight_dtype)
-        outer = (interleave if by_column else turn)(sch, panels, instruction)
+        outer = (interleave if interleaved else turn)(sch, panels, instruction)
         if parallel:
             sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
         return

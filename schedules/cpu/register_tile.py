@@ -44,6 +44,7 @@ from .operand_layout import (
     PACK_IN_BLOCK,
     PACK_NOTHING,
     copy_panels,
+    ends_by_masks,
     pack_side_by_side,
     pack_weight,
     pad_operands,
@@ -107,7 +108,7 @@ def register_tile(
     assert nest is not None, "the rule's space says that there is one"
     tail = _inline_around(sch, nest)
     stage_data(sch, nest, lanes, stage, products)
-    cut = pad == 0 and products == 1 and can_cut(nest, mr, block_rows, split_columns, pack)
+    cut = pad == 0 and can_cut(nest, mr, block_rows, split_columns, pack)
     padded = pad_operands(sch, nest, lanes, 1 if cut else mr, nr, products)
     block = sch.get_sblock(nest.block)
     panels = longer = None
@@ -136,6 +137,7 @@ def register_tile(
         sch.reorder(column_block, row_block)
     columns = nest.columns if longer is None else ceil(nest.columns / nr) * nr
     whole = columns % (nr * (block_columns if pack == PACK_IN_BLOCK else 1)) == 0
+    whole = whole and (longer is not None or nest.channels % products == 0)
     shared = [*batch, column_block] if split_columns else [*batch, row_block, column_block]
     if pack == PACK_IN_BLOCK:
         sch.compute_at(panels, column_block)
@@ -143,7 +145,7 @@ def register_tile(
             pack_side_by_side(sch, panels, loops_inside(sch, panels, column_block)[0], beside)
         if longer is not None:
             sch.compute_at(longer, column_block)
-            copy_in_vectors(sch, longer, lanes, parallel=False)
+            copy_in_vectors(sch, longer, lanes * products, parallel=False)
         copy_panels(sch, nest, panels, lanes, whole, products, parallel=False)
     elif split_columns:
         shared.append(row_block)
@@ -153,7 +155,7 @@ def register_tile(
         if beside > 1:
             pack_side_by_side(sch, panels, sch.get_loops(panels)[len(nest.batch)], beside)
         if longer is not None:
-            copy_in_vectors(sch, longer, lanes, nest.is_worth_threads)
+            copy_in_vectors(sch, longer, lanes * products, nest.is_worth_threads)
         copy_panels(sch, nest, panels, lanes, whole, products, nest.is_worth_threads)
     if nest.rest:
         copy_in_vectors(sch, sch.get_sblock(nest.rest[-1]), lanes, nest.is_worth_threads)
@@ -219,13 +221,14 @@ def _tile_loops(
 
 
 def _stored_lanes(nest: Contraction, lanes: int, nr: int) -> int:
-    """Return the elements that a tile stores at once: none of them has a condition of its own.
+    """Return the elements that a tile stores at once.
 
-    Where the columns end within a panel, vectors are stored only if they are inside.
+    Where the columns end within a panel, vectors are stored only if they are inside: parts of which the
+    columns are whole ones, but where CPUs have masks (`masked_vectors`). 500 rows by 100 columns of integers
+    take 28 us with masks on 2 threads of a Zen 4, 33 with parts, 784 by 500 x 64 of floats 246 and 268.
     """
-    if nest.columns % nr == 0 or nest.columns <= nr or nest.output_column != nest.output_rank - 1:
-        return lanes
-    return dividing_lanes(nest.columns, lanes)
+    inside = nest.columns % nr == 0 or nest.columns <= nr or nest.output_column != nest.output_rank - 1
+    return lanes if inside or ends_by_masks(nest, lanes) else dividing_lanes(nest.columns, lanes)
 
 
 def _inline_around(sch: s_tir.Schedule, nest: Contraction) -> Any | None:

@@ -219,7 +219,8 @@ class TileChoice:
         panels_in_l3 = max(share // _SHARERS_OF_L3 // panel, min(_FEWEST_PANELS, share // 2 // panel))
         rows_in_l2 = machine.l2_bytes // 2 // (nest.channels * mr * item)
         columns = _part(panels, panels_in_l3, threads if by_columns else 1)
-        if nest.is_turned and panels % columns:
+        whole = nest.is_turned or (self.products > 1 and machine.has_masks and not nest.constant_weight)
+        if whole and panels % columns:
             columns = _divisor(panels, panels_in_l3, threads if by_columns else 1)
         pack = (PACK_IN_BLOCK if by_columns else PACK_FIRST) if settled is None else settled
         # Rows of one block, and what is left of them, can be cut off where no panels are packed for it.

@@ -114,7 +114,7 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
 
 
 def _cuts(choice: TileChoice, knobs: Knobs) -> bool:
-    return choice.products == 1 and can_cut(choice.nest, *(knobs[each] for each in _CUT))
+    return can_cut(choice.nest, *(knobs[each] for each in _CUT))
 
 
 def _stages(choice: TileChoice, knobs: Knobs) -> bool:

@@ -151,7 +151,8 @@ class WeightReading:
 
     def can_fetch(self, knobs: Knobs) -> bool:
         """Tell whether a panel follows another, and tiles that meet one can share the fetches of the next."""
-        shared = self.products == 1 and steps_between(knobs["block_rows"], self.nest.channels) > 0
+        tiles = knobs["block_rows"]
+        shared = self.products == 1 and tiles > 1 and steps_between(tiles, self.nest.channels) > 0
         return shared and knobs["block_columns"] > 1 and knobs["pack"] != PACK_IN_BLOCK
 
     def is_worth_fetching(self, knobs: Knobs) -> bool:

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import tunesmith as ts
 import tvm
+from tunesmith.machine.target import as_target
 from tunesmith.schedules import code_generation
-from tunesmith.schedules.code_generation import generate_code
+from tunesmith.schedules.code_generation import finished, generate_code
+from tvm import tirx
 from tvm.script import tirx as T
+from tvm_ffi import structural_walk
 
 
 @pytest.fixture
@@ -85,3 +88,19 @@ def test_the_code_is_right(quick):
     y = tvm.runtime.tensor(np.full_like(x, np.nan))
     generate_code(SMALL, ts.host_target(), quick)["main"](tvm.runtime.tensor(x), y)
     np.testing.assert_array_equal(y.numpy(), np.maximum(x, 0))
+
+
+def test_vectors_of_instructions_survive_what_shrinks_buffers():
+    """A group of four products by 16 columns is one vector, which is longer than its last dimension."""
+    target = as_target(llvm("x86_64", mcpu="znver4", **{"num-cores": 2}))
+    workload = ts.workload("quantized_matmul", m=20, n=100, k=8)
+    schedule = ts.schedule_rules()["quantized"].scheduled(workload.func, target)
+    lowered, sizes = finished(schedule.mod, target), {}
+
+    def note(allocation):
+        (size,) = allocation.buffer.shape
+        sizes[str(allocation.buffer.name)] = int(size)
+
+    structural_walk(lowered["main"].body, [(tirx.AllocBuffer, note)])
+    assert sizes["B_pad_global"] == 8 * 128
+    assert finished(lowered, target) is lowered

@@ -1,6 +1,8 @@
 """Vectors that end beyond their array: masked where the CPU has masks, right wherever they run."""
 
+import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -22,11 +24,11 @@ ARM = as_target({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "neover
 ROWS, COLUMNS, LANES = 5, 37, 16
 
 
-def vectorized(element, dtype="float32", columns=COLUMNS):
+def vectorized(element, dtype="float32", columns=COLUMNS, lanes=LANES):
     """Return a module that computes rows of 37 elements in vectors of 16."""
     x = te.placeholder((ROWS, columns), dtype, name="x")
     sch = s_tir.Schedule(as_prim_func([x, te.compute(x.shape, lambda i, j: element(x, i, j), name="y")]))
-    _, lane = sch.split(sch.get_loops(sch.get_sblock("y"))[-1], [None, LANES])
+    _, lane = sch.split(sch.get_loops(sch.get_sblock("y"))[-1], [None, lanes])
     sch.vectorize(lane)
     return sch.mod
 
@@ -38,9 +40,9 @@ def calls(mod):
     return [names.count(f"tirx.masked_{what}") for what in ("load", "store")]
 
 
-def computed(mod, target, x):
+def computed(mod, target, x, dtype=None):
     """Run a masked module here: LLVM writes masks as branches on CPUs that have none."""
-    room = np.full(x.size + LANES, 99, x.dtype)
+    room = np.full(x.size + LANES, 99, dtype or x.dtype)
     y = tvm.runtime.tensor(room)
     tvm.compile(mod, target=target)["main"](tvm.runtime.tensor(x), y._create_view(x.shape))
     room = y.numpy()
@@ -108,6 +110,37 @@ def test_what_is_not_taken_is_not_read(target):
     wanted[:, :-1] = x[:, 1:]
     wanted[1:, 3:] += x[:-1, :-3]
     wanted[0], wanted[1:, :3] = wanted[0] + 5, wanted[1:, :3] + 5
+    np.testing.assert_array_equal(computed(mod, target, x), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_loads_of_a_choice_keep_their_masks(dtype, target):
+    """TVM takes a choice's condition for true inside of it: a mask there would be of no use."""
+
+    def next_element(x, i, j):
+        return te.if_then_else(j < COLUMNS - 1, x[i, j + 1].astype("float32"), 7.0)
+
+    mod = mask_vectors(vectorized(next_element, dtype), WITH_MASKS)
+    unoptimized = {**json.loads(str(WITH_MASKS)), "opt-level": 0}
+    code = tvm.compile(mod, target=as_target(unoptimized)).mod.inspect_source("ll")
+    masks = re.findall(r"call .*@llvm.masked.load[^(]*\((.*)", code)
+    assert masks and not any("splat (i1 true)" in mask for mask in masks)
+    x = random_rows().astype(array_dtype(dtype))
+    wanted = np.full(x.shape, 7, "float32")
+    wanted[:, :-1] = x.astype("float32")[:, 1:]
+    np.testing.assert_array_equal(computed(mod, target, x, "float32"), wanted)
+
+
+@pytest.mark.parametrize(("lanes", "compared"), [(8, "int32"), (16, "int32"), (32, "int16"), (64, "int8")])
+def test_lanes_are_compared_in_numbers_that_fit_a_register(lanes, compared, target):
+    mod = vectorized(lambda x, i, j: te.if_then_else(j >= 3, x[i, j], 7.0), columns=131, lanes=lanes)
+    mod, found = mask_vectors(mod, WITH_MASKS), []
+    sides = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+    structural_walk(mod["main"].body, [(each, lambda c: found.append(c.a.ty.dtype)) for each in sides])
+    vectors = {str(dtype) for dtype in found if int(dtype.lanes) > 1}
+    assert vectors <= {f"{compared}x{lanes}", f"int64x{lanes}"} and f"{compared}x{lanes}" in vectors
+    x = random_rows(columns=131)
+    wanted = np.where(np.arange(131) >= 3, x, 7)
     np.testing.assert_array_equal(computed(mod, target, x), wanted)
 
 

@@ -25,7 +25,7 @@ def test_nothing_is_written_where_the_flag_is_set(flag, expected, run):
 
 def test_the_question_is_asked_once():
     text = finished(marked().mod).script()
-    assert text.count("if flag[") == text.count("flag[") == 1 and "if_then_else" not in text
+    assert text.count("if flag_1[") == text.count("flag_1[") == 1 and "if_then_else" not in text
 
 
 def test_a_flag_that_nobody_asks_for_is_an_error():

@@ -4,6 +4,7 @@ import re
 from itertools import product
 from math import prod
 
+import numpy as np
 import pytest
 import tunesmith as ts
 import tvm_ffi
@@ -63,12 +64,14 @@ def test_tiles_that_meet_a_panel_fetch_each_line_of_the_next_once():
     walked = [(tirx.Evaluate, note), (tirx.For, lambda loop: loops.update({loop.loop_var: int(loop.extent)}))]
     structural_walk(body, walked)
     assert [str(element.source.name) for element in fetched] == ["B_global"] * 2  # a step's two lines
+    panels = (5, 48, 32)  # one of them beyond the last
     simplify, lines = Analyzer().simplify, []
     for element in fetched:
         variables = sorted(index_variables(element.indices), key=lambda var: -loops[var])
         for values in product(*(range(loops[var]) for var in variables)):
             at = {v: tirx.IntImm("int64", i) for v, i in zip(variables, values, strict=True)}
-            lines.append(tuple(int(simplify(replaced(index, at))) for index in element.indices))
+            (place,) = (int(simplify(replaced(index, at))) for index in element.indices)
+            lines.append(tuple(int(i) for i in np.unravel_index(place, panels)))
     # Of four panels each thread computes two: it asks for its second, and for the one after that.
     assert sorted(lines) == [(panel, k, c) for panel in (1, 2, 3, 4) for k in range(48) for c in (0, 16)]
 
@@ -79,7 +82,7 @@ def test_tiles_that_meet_a_panel_fetch_each_line_of_the_next_once():
         (8, 768, 8),
         (7, 768, 4),
         (32, 768, 16),
-        (1, 768, 0),
+        (1, 768, 1),
         (8, 767, 0),
         (16, 500, 4),
         (16, 502, 0),
@@ -93,9 +96,9 @@ def test_steps_between_fetches_divide_the_sum_and_share_it_among_tiles(tiles, st
 @pytest.mark.parametrize(
     ("target", "instruction", "store", "tile"),
     [
-        (cpu("x86-64-v4"), "prefetcht0", r"vmov\w+\s+%zmm\d+, .*\(", (8, 48)),
-        (cpu("x86-64-v4"), "prefetcht0", r"vmov\w+\s+%zmm\d+, .*\(", (7, 32)),
-        (cpu("haswell"), "prefetcht0", r"vmov\w+\s+%ymm\d+, .*\(", (6, 16)),
+        (cpu("x86-64-v4"), "prefetcht1", r"vmov\w+\s+%zmm\d+, .*\(", (8, 48)),
+        (cpu("x86-64-v4"), "prefetcht1", r"vmov\w+\s+%zmm\d+, .*\(", (7, 32)),
+        (cpu("haswell"), "prefetcht1", r"vmov\w+\s+%ymm\d+, .*\(", (6, 16)),
         (cpu("neoverse-n1", "aarch64-linux"), "prfm", r"st[rp]\s+q", (8, 8)),
     ],
     ids=["avx512", "on the stack already", "avx2", "neon"],

@@ -55,14 +55,14 @@ def test_each_line_of_the_next_rows_is_fetched_in_the_last_pass():
     without, ahead = (ROWS.scheduled(func, target, {**knobs, "ahead": a}) for a in (0, 3))
     assert not fetched(without, target)
     # An iteration is four vectors, each a line; three blocks of two rows later.
-    assert fetched(ahead, target) == [("x", [6, column]) for column in (0, 16, 32, 48)]
+    assert fetched(ahead, target) == [("x", [6 * 256 + column]) for column in (0, 16, 32, 48)]
 
 
 @pytest.mark.parametrize(
     ("target", "instruction"),
     [
-        (cpu("x86-64-v4"), "prefetcht0"),
-        (cpu("haswell"), "prefetcht0"),
+        (cpu("x86-64-v4"), "prefetcht1"),
+        (cpu("haswell"), "prefetcht1"),
         (cpu("neoverse-n1", "aarch64-linux"), "prfm"),
     ],
     ids=["avx512", "avx2", "neon"],

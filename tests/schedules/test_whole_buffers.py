@@ -38,29 +38,44 @@ def test_sums_of_columns_that_fill_no_vector_stay_in_registers(target, assert_ri
     assert_right(workload, rule("rows").scheduled(workload.func, target))
 
 
-def kept(bound, length):
+def kept(bound, length, read=None):
     """Return a function that keeps the elements below a bound in a buffer so long, between two arrays."""
+    read = read or bound
 
     @T.prim_func(s_tir=True)
     def main(x: T.Buffer((T.int64(32),), "float32"), y: T.Buffer((T.int64(32),), "float32")):
         there = T.meta_var(T.Ramp(T.int64(0), T.int64(1), 16) < T.Broadcast(T.int64(bound), 16))
+        wanted = T.meta_var(T.Ramp(T.int64(0), T.int64(1), 16) < T.Broadcast(T.int64(read), 16))
         lanes = T.meta_var(T.Ramp(T.int64(0), T.int64(1), 16))
         own = T.alloc_buffer((T.int64(length),), "float32")
         T.masked_store(own, T.masked_load("float32x16", x, lanes, there), lanes, there)
-        T.masked_store(y, T.masked_load("float32x16", own, lanes, there), lanes, there)
+        T.masked_store(y, T.masked_load("float32x16", own, lanes, wanted), lanes, wanted)
 
     return main.body
 
 
 @pytest.mark.parametrize(
-    ("bound", "length", "found"),
+    ("bound", "length", "read", "found", "masked"),
     [
-        (7, 7, 16),
-        # Elements beyond the bound are the buffer's own: a mask keeps them as they are.
-        (7, 20, 20),
+        (7, 7, 7, 16, {"x", "y"}),
+        (7, 20, 7, 20, {"x", "y"}),  # nobody reads what is beyond
+        (7, 20, 9, 20, {"x", "y", "own"}),  # a mask keeps what is read as it is
     ],
 )
-def test_only_masks_of_the_length_are_taken_off(bound, length, found):
-    body = make_buffers_whole(kept(bound, length))
+def test_masks_are_taken_off_where_nobody_asks_for_what_is_beyond(bound, length, read, found, masked):
+    body = make_buffers_whole(kept(bound, length, read))
     assert lengths(body) == {"own": found}
-    assert masked_buffers(body) == ({"x", "y"} if found != length else {"x", "y", "own"})
+    assert masked_buffers(body) == masked
+
+
+def test_a_mask_is_kept_where_an_element_beyond_is_read():
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((T.int64(32),), "float32"), y: T.Buffer((T.int64(32),), "float32")):
+        there = T.meta_var(T.Ramp(T.int64(0), T.int64(1), 16) < T.Broadcast(T.int64(7), 16))
+        lanes = T.meta_var(T.Ramp(T.int64(0), T.int64(1), 16))
+        own = T.alloc_buffer((T.int64(20),), "float32")
+        own[9] = T.float32(1)
+        T.masked_store(own, T.masked_load("float32x16", x, lanes, there), lanes, there)
+        y[0] = own[9]
+
+    assert masked_buffers(make_buffers_whole(main.body)) == {"x", "own"}

@@ -6,7 +6,9 @@ from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.errors import InputError
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
+from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu.dots import DOTS
+from tunesmith.schedules.loop_partition import partition_loops
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 8, 12])
@@ -16,6 +18,28 @@ def test_every_kind_of_point_is_right(rows, depth, target, assert_right):
     space = DOTS.space(workload.func, target)
     for knobs in [space.default, *space.points[:: max(1, len(space) // 4)]]:
         assert_right(workload, DOTS.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "knobs"), [(11, 251, {}), (7, 9, {"mr": 4, "nr": 4}), (3, 5, {"nr": 4})]
+)
+@pytest.mark.parametrize("fetch", [0, 1])
+def test_rows_and_columns_that_fill_no_tile_are_cut_off(rows, columns, knobs, fetch, target, assert_right):
+    workload = ts.workload("linear", m=rows, n=columns, k=256, activation="relu", bias=1)
+    schedule = DOTS.scheduled(workload.func, target, {**knobs, "fetch": fetch})
+    assert_right(workload, schedule)
+    if rows == 7:  # seven rows in tiles of four, nine columns as well: the whole ones have no conditions
+        text = str(partition_loops(schedule.mod))
+        whole = text[text.index("for j_0") : text.index("relu[")]
+        assert "if " not in whole.replace("if ax0 == T.int64(0)", "")
+
+
+def test_the_next_columns_are_fetched_where_the_second_cache_does_not_hold_the_weight(depth, target):
+    for columns, rows, fetches in ((256, 8, 1), (256, 1, 1), (16, 3, 0)):
+        func = ts.workload("matmul", m=rows, n=columns, k=depth, transpose="NT").func
+        assert DOTS.space(func, target).default["fetch"] == fetches, (columns, rows)
+        assembly = generate_code(DOTS.scheduled(func, target).mod, target).mod.inspect_source("asm")
+        assert ("prefetch" in assembly or "prfm" in assembly) == bool(fetches), (columns, rows)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
@@ -34,19 +58,19 @@ def test_the_weight_is_read_where_it_lies(target):
 
 def test_others_are_left_alone(depth, target):
     in_cache = ts.workload("matmul", m=4, n=64, k=256, transpose="NT")
-    many = ts.workload("matmul", m=14, n=256, k=depth, transpose="NT")
-    prime = ts.workload("matmul", m=11, n=256, k=depth, transpose="NT")
+    many = ts.workload("matmul", m=65, n=256, k=depth, transpose="NT")
     along_columns = ts.workload("matmul", m=1, n=256, k=depth)
     odd = ts.workload("matmul", m=1, n=256, k=depth + 1, transpose="NT")
     whole_numbers = ts.workload("quantized_matmul", m=1, n=64, k=256)
-    for workload in (in_cache, many, prime, along_columns, odd, whole_numbers, ts.workload("relu", m=8, n=8)):
+    for workload in (in_cache, many, along_columns, odd, whole_numbers, ts.workload("relu", m=8, n=8)):
         assert DOTS.space(workload.func, target) is None, workload.label
     packed_before = ts.workload("matmul", m=1, n=256, k=depth, transpose="NT").func
     assert DOTS.space(packed_before.with_attr(CONSTANT_ARGUMENTS, [1]), target) is None
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "taken"), [(32, 10, True), (24, 250, True), (33, 10, False), (32, 256, False)]
+    ("rows", "columns", "taken"),
+    [(32, 10, True), (24, 250, True), (64, 10, True), (65, 10, False), (32, 256, False)],
 )
 def test_more_rows_by_columns_that_fill_no_panels(rows, columns, taken, target, assert_right):
     """Where the matrix cannot be turned in registers it is read as it lies, in cache or not."""
@@ -57,7 +81,9 @@ def test_more_rows_by_columns_that_fill_no_panels(rows, columns, taken, target, 
         assert_right(workload, DOTS.scheduled(workload.func, target))
 
 
-@pytest.mark.parametrize("knobs", [{"mr": 0}, {"mr": 2}, {"nr": 7}, {"lanes": 0}, {"mr": 3, "nr": 64}])
+@pytest.mark.parametrize(
+    "knobs", [{"mr": 0}, {"mr": 4}, {"nr": 65}, {"lanes": 0}, {"mr": 3, "nr": 64}, {"fetch": 2}]
+)
 def test_a_point_outside_is_refused(knobs, target):
     workload = ts.workload("matmul", m=3, n=64, k=256, transpose="NT")
     with pytest.raises(InputError):

@@ -112,7 +112,7 @@ def test_a_point_without_an_instruction_is_refused(knobs, target):
 def test_more_rows_are_for_weights_that_the_second_cache_does_not_hold(target):
     beyond = 4 * facts(target).l2_bytes // 256 + 1024
     deep = beyond - beyond % 1024
-    for rows, depth, taken in ((3, 1024, True), (4, 1024, False), (16, deep, True), (18, deep, False)):
+    for rows, depth, taken in ((6, 1024, True), (7, 1024, False), (32, deep, True), (33, deep, False)):
         func = ts.workload("quantized_linear", m=rows, n=256, k=depth).func
         assert (rules_for(func, target)[0] is DOTS) == taken, (rows, depth)
 

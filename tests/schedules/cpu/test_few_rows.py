@@ -2,12 +2,18 @@
 
 import pytest
 import tunesmith as ts
-from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
+from tunesmith.kernels.operator import CONSTANT_ARGUMENTS, as_prim_func
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
+from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.cpu.few_rows import FEW_ROWS
 from tunesmith.schedules.loop_partition import partition_loops
+from tvm import te
+
+
+def cpu(mcpu):
+    return as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +40,28 @@ def test_rows_that_fill_no_tile_are_cut_off(depth, target, assert_right):
     text = str(partition_loops(schedule.mod))
     whole = text[text.index("in range(T.int64(2)):", text.index("for k_0")) : text.index("if i_1 <")]
     assert "T.where" not in whole and "matmul_global[j_1, i_0 * T.int64(4) + i_1" in whole
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+@pytest.mark.parametrize("columns", [250, 271])
+def test_columns_that_threads_cannot_share_evenly_end_by_masks(rows, columns, depth, target, assert_right):
+    workload, masks = ts.workload("matmul", m=rows, n=columns, k=depth), cpu("x86-64-v4")
+    default = FEW_ROWS.space(workload.func, masks).default
+    assert default["lanes"] == 16
+    for knobs in (default, {**default, "shares": 4, "vectors": 3}):
+        schedule = FEW_ROWS.scheduled(workload.func, masks, knobs)
+        assert "B_pad" not in block_names(schedule)  # the weight is read where it lies
+        assert_right(workload, schedule)
+    assert FEW_ROWS.space(workload.func, cpu("haswell")) is None
+
+
+def test_what_is_added_to_columns_that_end_by_masks(depth, assert_same_outputs):
+    shapes = {"A": (3, depth), "B": (depth, 271), "bias": (271,)}
+    A, B, bias = (te.placeholder(shape, "float32", name=name) for name, shape in shapes.items())
+    r = te.reduce_axis((0, depth), name="r")
+    product = te.compute((3, 271), lambda i, j: te.sum(A[i, r] * B[r, j], axis=r), name="product")
+    func = as_prim_func([A, B, bias, te.compute((3, 271), lambda i, j: product[i, j] + bias[j], name="y")])
+    assert_same_outputs(func, FEW_ROWS.scheduled(func, cpu("x86-64-v4")))
 
 
 @pytest.mark.parametrize("transpose", ["NN", "TN"])
@@ -107,7 +135,7 @@ def test_others_are_left_alone(depth, target):
     small = ts.workload("matmul", m=1, n=256, k=64)
     many = ts.workload("matmul", m=65, n=256, k=depth)
     along_sum = ts.workload("matmul", m=1, n=256, k=depth, transpose="NT")
-    odd = ts.workload("matmul", m=1, n=255, k=depth)
+    odd = ts.workload("matmul", m=1, n=256, k=depth + 1)
     pixels = ts.workload("conv2d", n=1, h=9, w=9, ci=depth, co=256, kh=1, kw=1)
     first = ts.workload("conv2d", n=1, h=7, w=7, ci=depth, co=256, kh=1, kw=1, layout="NCHW")
     for workload in (small, many, along_sum, odd, pixels, first, ts.workload("relu", m=8, n=8)):

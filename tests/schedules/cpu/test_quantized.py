@@ -9,7 +9,9 @@ import tvm
 from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.dot_instructions import dot_instruction
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
+from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.c_source import c_source
 from tunesmith.schedules.cpu.quantized import QUANTIZED
@@ -91,6 +93,30 @@ def test_a_point_without_an_instruction_is_refused(knobs, target):
 @summing
 def test_columns_that_are_contiguous_are_packed_in_registers(target):
     assert "T.Shuffle(" in QUANTIZED.scheduled(of("whole").func, target).mod.script()
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "name", "interleaved"),
+    [
+        ("znver4", "all_are_padded", True),
+        ("znver4", "only_the_sum_is_padded", True),
+        ("haswell", "all_are_padded", False),
+    ],
+)
+def test_a_weight_that_ends_within_a_panel_is_interleaved_where_there_are_masks(mcpu, name, interleaved):
+    """Another copy fills it up; without masks that one would take longer than elements one by one."""
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    schedule = QUANTIZED.scheduled(of(name).func, target)
+    assert ("T.Shuffle(" in schedule.mod.script()) == interleaved
+
+
+@summing
+def test_rows_that_are_left_after_whole_tiles_are_cut_off(target, assert_right):
+    workload = ts.workload("quantized_matmul", m=37, n=64, k=64)
+    for knobs, copied in (({"pad": 0}, False), ({"pad": 1}, True)):
+        schedule = QUANTIZED.scheduled(workload.func, target, {"mr": 4, **knobs})
+        assert ("A_pad" in block_names(schedule)) == copied
+        assert_right(workload, schedule)
 
 
 @summing

@@ -218,11 +218,21 @@ def test_panels_are_as_wide_as_pads_few_columns(columns, vectors):
     assert default["nr"] == vectors * default["lanes"]
 
 
-@pytest.mark.parametrize("columns, stored", [(120, 8), (100, 4), (99, 16), (128, 16)])
-def test_columns_that_end_within_a_panel_are_stored_by_vectors_inside_or_outside(columns, stored):
+@pytest.mark.parametrize(
+    ("cpu_name", "columns", "stored"),
+    [
+        ("haswell", 120, 8),
+        ("haswell", 100, 4),
+        ("haswell", 99, 8),
+        ("haswell", 128, 8),
+        ("x86-64-v4", 120, 16),
+        ("x86-64-v4", 128, 16),
+    ],
+)
+def test_vectors_that_end_beyond_the_columns_are_stored_by_masks_or_in_parts(cpu_name, columns, stored):
     func = ts.workload("conv2d", n=1, h=28, w=28, ci=64, co=columns, kh=1, kw=1, bias=1).func
     schedule = ts.schedule_rules()["conv2d"].scheduled(
-        func, cpu("x86-64-v4"), {"nr": 32, "mr": 7, "block_rows": 1}
+        func, cpu(cpu_name), {"nr": 16 * (1 + (cpu_name != "haswell")), "mr": 4, "block_rows": 1}
     )
     (*_, last) = schedule.get_loops(schedule.get_sblock("bias_add"))
     assert int(schedule.get(last).extent) == stored
