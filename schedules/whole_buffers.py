@@ -54,8 +54,9 @@ def _bound(call: Any) -> int | None:
     *_, last, mask = call.args
     within = isinstance(last, tirx.Ramp) and isinstance(last.base, tirx.IntImm) and isinstance(mask, tirx.LT)
     bound = mask.b.value if within and isinstance(mask.b, tirx.Broadcast) else None
-    same = isinstance(bound, tirx.IntImm) and tvm_ffi.structural_equal(mask.a, last)
-    return int(bound) if same else None
+    if not isinstance(bound, tirx.IntImm) or not tvm_ffi.structural_equal(mask.a, last):
+        return None
+    return int(bound)
 
 
 def _with_longer(body: Any, longer: dict[Any, Any]) -> Any:
