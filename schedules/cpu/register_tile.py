@@ -27,7 +27,7 @@ Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, gcd
 from typing import Any
 
 from tvm import s_tir
@@ -52,6 +52,9 @@ from .operand_layout import (
     stage_data,
 )
 from .tile_choice import dividing_lanes
+
+# One thread copies so much sooner than another wakes up.
+_LITTLE_BYTES = 32768
 
 
 def register_tile(
@@ -145,7 +148,7 @@ def register_tile(
             pack_side_by_side(sch, panels, loops_inside(sch, panels, column_block)[0], beside)
         if longer is not None:
             sch.compute_at(longer, column_block)
-            copy_in_vectors(sch, longer, lanes * products, parallel=False)
+            copy_in_vectors(sch, longer, gcd(nr, lanes * products), parallel=False)
         copy_panels(sch, nest, panels, lanes, whole, products, parallel=False)
     elif split_columns:
         shared.append(row_block)
@@ -155,7 +158,8 @@ def register_tile(
         if beside > 1:
             pack_side_by_side(sch, panels, sch.get_loops(panels)[len(nest.batch)], beside)
         if longer is not None:
-            copy_in_vectors(sch, longer, lanes * products, nest.is_worth_threads)
+            much = nest.weight_bytes > _LITTLE_BYTES and nest.is_worth_threads
+            copy_in_vectors(sch, longer, gcd(nr, lanes * products), much)
         copy_panels(sch, nest, panels, lanes, whole, products, nest.is_worth_threads)
     if nest.rest:
         copy_in_vectors(sch, sch.get_sblock(nest.rest[-1]), lanes, nest.is_worth_threads)
