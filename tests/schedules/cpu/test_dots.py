@@ -4,6 +4,7 @@ import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.facts import facts
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.code_generation import generate_code
@@ -34,9 +35,18 @@ def test_rows_and_columns_that_fill_no_tile_are_cut_off(rows, columns, knobs, fe
         assert "if " not in whole.replace("if ax0 == T.int64(0)", "")
 
 
-def test_the_next_columns_are_fetched_where_the_second_cache_does_not_hold_the_weight(depth, target):
-    for columns, rows, fetches in ((256, 8, 1), (256, 1, 1), (16, 3, 0)):
-        func = ts.workload("matmul", m=rows, n=columns, k=depth, transpose="NT").func
+def test_the_next_columns_are_fetched_where_tiles_would_wait_for_the_weight(depth, target):
+    machine = facts(target)
+    from_memory = machine.l3_bytes // (256 * 4) + 32
+    for rows, columns, k, fetches in (
+        (8, 256, depth, 1),
+        (1, 256, depth, 0),
+        (1, 256, from_memory, 1),
+        (3, 16, depth, 0),
+    ):
+        if rows == 1 and k == depth and 256 * 4 * k > machine.l3_bytes:
+            continue
+        func = ts.workload("matmul", m=rows, n=columns, k=k, transpose="NT").func
         assert DOTS.space(func, target).default["fetch"] == fetches, (columns, rows)
         assembly = generate_code(DOTS.scheduled(func, target).mod, target).mod.inspect_source("asm")
         assert ("prefetch" in assembly or "prfm" in assembly) == bool(fetches), (columns, rows)

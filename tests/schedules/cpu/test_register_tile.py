@@ -430,3 +430,17 @@ def test_blocks_of_a_turned_weight_are_whole(columns, sums, most):
     assert -(-columns // knobs["nr"]) % knobs["block_columns"] == 0 and knobs["block_columns"] <= most
     schedule = MATMUL.scheduled(workload.func, cpu("x86-64-v4"), knobs)
     assert "Shuffle" in schedule.mod.script()
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "rows"),
+    [
+        # Even tiles of eight add one pixel to 1599; 13 rows divide it, and a page apart evict each other.
+        ("conv1d", {"l": 3199, "ci": 512, "co": 512, "kernel": 3, "stride": 2}, 8),
+        ("conv2d", {"h": 27, "w": 27, "ci": 256, "co": 256, "kh": 1, "kw": 1}, 9),
+        ("conv2d", {"h": 28, "w": 28, "ci": 256, "co": 256, "kh": 1, "kw": 1}, 7),
+    ],
+)
+def test_rows_divide_a_line_unless_even_tiles_add_next_to_nothing(op, shape, rows):
+    workload = ts.workload(op, n=1, **shape)
+    assert ts.schedule_rules()["conv2d"].space(workload.func, cpu("x86-64-v4")).default["mr"] == rows
