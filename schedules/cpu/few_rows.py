@@ -37,7 +37,7 @@ from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import copy_in_vectors, inline_blocks, panel_order, relayout_read, vectorize_last
-from .operand_layout import producer_of
+from .operand_layout import block_of_result, pad_operands, producer_of
 from .tile_choice import FMAS_IN_FLIGHT, ROW_STREAMS, dividing_lanes, tile_choice
 
 # More rows use what is packed into panels often enough. On 2 threads of a Zen 3, by 4096 x 4096: 16 rows take
@@ -86,7 +86,11 @@ def schedule_few_rows(
     assert nest is not None, "the rule's space says that there is one"
     inline_blocks(sch, [*(name for name in nest.prologue if name != nest.staged), *nest.epilogue[:-1]])
     block = sch.get_sblock(nest.block)
-    tail = _padded(sch, nest, block, lanes * vectors * shares)
+    last = sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else None
+    padded = pad_operands(sch, nest, lanes, 1, lanes * vectors * shares, 1)
+    if padded:  # The weight is read where it lies, by masks where it ends.
+        sch.compute_inline(producer_of(sch, block, nest.weight))
+    tail = block_of_result(sch, block, last, padded)
     if _rows(nest) > 1 or not nest.plain:
         _copy_steps(sch, nest, block, lanes, depth)
     others = [i for i in range(nest.output_rank) if i != nest.output_column]
@@ -109,24 +113,6 @@ def schedule_few_rows(
     if _rows(nest) % mr:
         partition(sch, tiles)
     sch.decompose_reduction(block, windows[0] if windows else deep)
-
-
-def _padded(sch: s_tir.Schedule, nest: Contraction, block: Any, width: int) -> Any:
-    """Round the columns up to a multiple of a width; return the block that writes the result.
-
-    The weight is read where it lies, by masks where it ends.
-    """
-    tail = sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else None
-    if nest.columns % width:
-        factors = [1] * len(nest.extents)
-        factors[nest.column] = width
-        sch.pad_einsum(block, factors)
-        sch.compute_inline(producer_of(sch, block, nest.weight))
-        (cut,) = sch.get_consumers(block)
-        if tail is None:
-            return cut
-        sch.compute_inline(cut)
-    return sch.cache_write(block, 0, "global") if tail is None else tail
 
 
 def _copy_steps(sch: s_tir.Schedule, nest: Contraction, block: Any, lanes: int, depth: int) -> None:

@@ -109,6 +109,20 @@ def pad_operands(sch: s_tir.Schedule, nest: Contraction, lanes: int, mr: int, nr
     return pad_rows or pad_columns
 
 
+def block_of_result(sch: s_tir.Schedule, block: Any, last: Any | None, padded: bool) -> Any:
+    """Return the block that writes the result: the ``last`` of those that follow the sums, or a copy of them.
+
+    What leaves out the axes that `pad_operands` rounded up is such a copy, or part of the last block.
+    """
+    if not padded:
+        return sch.cache_write(block, 0, "global") if last is None else last
+    (cut,) = sch.get_consumers(block)
+    if last is None:
+        return cut
+    sch.compute_inline(cut)
+    return last
+
+
 def _channel_axis(sch: s_tir.Schedule, nest: Contraction, block: Any) -> tuple[int, int]:
     """Return how many axes the data have that a block reads, and which of them the channels are."""
     node = sch.get(block)

@@ -43,6 +43,7 @@ from .operand_layout import (
     PACK_FIRST,
     PACK_IN_BLOCK,
     PACK_NOTHING,
+    block_of_result,
     copy_panels,
     ends_by_masks,
     pack_side_by_side,
@@ -121,10 +122,7 @@ def register_tile(
         inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
         if nest.columns % nr:
             sch.compute_inline(producer_of(sch, block, nest.weight))
-    if tail is None:
-        tail = sch.get_consumers(block)[0] if padded else sch.cache_write(block, 0, "global")
-    elif padded:
-        sch.compute_inline(sch.get_consumers(block)[0])
+    tail = block_of_result(sch, block, tail, padded)
     if nest.output_column != nest.output_rank - 1:
         sch.transform_layout(block, ("write", 0), last_order(nest.output_rank, nest.output_column))
 

@@ -18,6 +18,10 @@ def cpu(mcpu):
 
 @pytest.fixture(scope="module")
 def depth(target):
+    return beyond_tiles(target)
+
+
+def beyond_tiles(target):
     """A sum as long as a weight of 256 columns needs to be beyond what tiles of AVX-512 read as fast."""
     machine = facts(target)
     return max(4 * machine.l2_bytes * machine.cores, machine.l3_bytes // 2) // (256 * 4) + 32
@@ -44,8 +48,9 @@ def test_rows_that_fill_no_tile_are_cut_off(depth, target, assert_right):
 
 @pytest.mark.parametrize("rows", [1, 2, 7])
 @pytest.mark.parametrize("columns", [250, 271])
-def test_columns_that_threads_cannot_share_evenly_end_by_masks(rows, columns, depth, target, assert_right):
-    workload, masks = ts.workload("matmul", m=rows, n=columns, k=depth), cpu("x86-64-v4")
+def test_columns_that_threads_cannot_share_evenly_end_by_masks(rows, columns, assert_right):
+    masks = cpu("x86-64-v4")
+    workload = ts.workload("matmul", m=rows, n=columns, k=beyond_tiles(masks))
     default = FEW_ROWS.space(workload.func, masks).default
     assert default["lanes"] == 16
     for knobs in (default, {**default, "shares": 4, "vectors": 3}):
@@ -55,13 +60,15 @@ def test_columns_that_threads_cannot_share_evenly_end_by_masks(rows, columns, de
     assert FEW_ROWS.space(workload.func, cpu("haswell")) is None
 
 
-def test_what_is_added_to_columns_that_end_by_masks(depth, assert_same_outputs):
+def test_what_is_added_to_columns_that_end_by_masks(assert_same_outputs):
+    masks = cpu("x86-64-v4")
+    depth = beyond_tiles(masks)
     shapes = {"A": (3, depth), "B": (depth, 271), "bias": (271,)}
     A, B, bias = (te.placeholder(shape, "float32", name=name) for name, shape in shapes.items())
     r = te.reduce_axis((0, depth), name="r")
     product = te.compute((3, 271), lambda i, j: te.sum(A[i, r] * B[r, j], axis=r), name="product")
     func = as_prim_func([A, B, bias, te.compute((3, 271), lambda i, j: product[i, j] + bias[j], name="y")])
-    assert_same_outputs(func, FEW_ROWS.scheduled(func, cpu("x86-64-v4")))
+    assert_same_outputs(func, FEW_ROWS.scheduled(func, masks))
 
 
 @pytest.mark.parametrize("transpose", ["NN", "TN"])
