@@ -20,6 +20,7 @@ from .cpu.quantized import QUANTIZED
 from .cpu.repeated import REPEATED
 from .cpu.rows import ROWS
 from .cpu.separable import SEPARABLE
+from .cpu.swapped import SWAPPED
 from .cpu.transpose import TRANSPOSE
 from .cpu.window import WINDOW
 from .cpu.winograd import WINOGRAD
@@ -27,6 +28,7 @@ from .rule import ScheduleRule
 
 # In order of preference: the first that applies is the default. The last applies to everything.
 RULES: tuple[ScheduleRule, ...] = (
+    SWAPPED,
     DOTS,
     QUANTIZED,
     FEW_ROWS,

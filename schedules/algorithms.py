@@ -26,6 +26,7 @@ from . import (
     repeated_form,
     separable_form,
     squares_form,
+    swapped_form,
     whole_rows_form,
     widened_form,
     winograd_form,
@@ -51,6 +52,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "padded_keys": attention_form.restate,  # and from before columns were padded too
     "repeated": repeated_form.restate,
     "squares": squares_form.restate,
+    "swapped": swapped_form.restate,
     "widened": widened_form.restate,
 }
 """Functions from a PrimFunc and numbers to another with the same parameters and result, by name.

@@ -74,8 +74,8 @@ def register_tile(
     beside: int = 1,
     fetch: int = 0,
     products: int = 1,
-) -> None:
-    """Rewrite a contraction in place.
+) -> Any:
+    """Rewrite a contraction in place; return the loop over a block's panels.
 
     Parameters
     ----------
@@ -175,6 +175,7 @@ def register_tile(
         leave_out_filling(sch, nest.filled, nest.column, nr, loops)
     if products > 1:
         use_dot_products(sch, start, block, instruction)
+    return panel
 
 
 def can_cut(nest: Contraction, mr: int, block_rows: int, split_columns: int, pack: int) -> bool:
