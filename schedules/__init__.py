@@ -12,6 +12,7 @@ from .cpu.dots import DOTS
 from .cpu.few_rows import FEW_ROWS
 from .cpu.general import GENERAL
 from .cpu.grouped import GROUPED
+from .cpu.im2col import IM2COL
 from .cpu.interpolated import INTERPOLATED
 from .cpu.lines import LINES
 from .cpu.matmul import MATMUL
@@ -36,6 +37,7 @@ RULES: tuple[ScheduleRule, ...] = (
     WINOGRAD,
     FLAT_PIXELS,
     WINOGRAD_CHANNELS_FIRST,
+    IM2COL,
     CONV2D_CHANNELS_FIRST,
     CONV2D,
     GROUPED,

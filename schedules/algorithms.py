@@ -20,6 +20,7 @@ from . import (
     channels_last_form,
     flat_pixels_form,
     grouped_form,
+    im2col_form,
     interpolated_form,
     lines_form,
     pooled_form,
@@ -35,13 +36,14 @@ from .analysis import root_block
 
 _NOTE = "tunesmith.algorithm."
 _NOTED = re.compile(re.escape(_NOTE) + r"(\w+)")
-_NAMED = re.compile(r"([a-z_]+)_([1-9]\d{0,5}(?:_(?:0|[1-9]\d{0,5}))*)", re.ASCII)
+_NAMED = re.compile(r"([a-z_]+|im2col)_([1-9]\d{0,5}(?:_(?:0|[1-9]\d{0,5}))*)", re.ASCII)
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
     "winograd": winograd_form.restate,
     "channels_last": channels_last_form.restate,
     "flat_pixels": flat_pixels_form.restate,
     "grouped": grouped_form.restate,
+    "im2col": im2col_form.restate,
     "whole_rows": whole_rows_form.restate,
     "separable": separable_form.restate,
     "lines": lines_form.restate,

@@ -14,7 +14,6 @@ by panel: worth it where channels are too few to be vectors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -25,6 +24,7 @@ from tvm.tirx import IndexMap, IntImm
 
 from ..machine.errors import InputError
 from .channels_first_nest import ChannelsFirst, find_channels_first, padded_image
+from .flat_indices import flat, unflat
 from .restatement import STEP, replaced, stage_nests, summed_term, whole, with_nests, without_buffers
 
 TAPS, PIXELS, SUMS, OUTPUT = (f"flat_{step}" for step in ("taps", "pixels", "sums", "output"))
@@ -93,29 +93,13 @@ def restate(func: Any, lanes: int) -> Any:
     schedule = s_tir.Schedule(with_nests(without_buffers(func), inner, buffers))
     extents = pixels_of(found.output)
 
-    def flat(n: Any, o: Any, *place: Any) -> tuple[Any, Any]:
-        return o, _flat(extents, n, place)
+    def by_output(n: Any, o: Any, *place: Any) -> tuple[Any, Any]:
+        return o, flat(extents, n, place)
 
     rank = len(found.output.shape)
-    order = IndexMap.from_func(flat, ndim=rank, index_dtype="int64")
+    order = IndexMap.from_func(by_output, ndim=rank, index_dtype="int64")
     schedule.transform_block_layout(schedule.get_sblock(OUTPUT), order)
     return schedule.mod["main"]
-
-
-def _flat(extents: Sequence[int], n: Any, place: Sequence[Any]) -> Any:
-    """Return the column of a pixel of an image."""
-    for extent, at in zip(extents, place, strict=True):
-        n = n * extent + at
-    return n
-
-
-def _unflat(extents: Sequence[int], position: Any) -> list[Any]:
-    """Return the image of a column, or the channel of a row, and the place in it."""
-    place: list[Any] = []
-    for extent in reversed(extents):
-        place.insert(0, position % extent)
-        position = position // extent
-    return [position, *place]
 
 
 def _define(found: ChannelsFirst) -> list[Any]:
@@ -137,7 +121,7 @@ def _define(found: ChannelsFirst) -> list[Any]:
 
     def pixel(*index: Any) -> Any:
         *k, s = index
-        n, *place = _unflat(extents, s)
+        n, *place = unflat(extents, s)
         new = dict(zip(found.kept, (n, whole(0), *place), strict=True))
         new |= dict(zip(found.weight.indices[1:], tap(*k), strict=True))
         return padded(*(replaced(index, new) for index in found.data.indices))
@@ -155,6 +139,6 @@ def _define(found: ChannelsFirst) -> list[Any]:
 
     def output(*index: Any) -> Any:
         n, o, *place = index
-        return found.finished(sums(o, _flat(extents, n, place)), tensors, index)
+        return found.finished(sums(o, flat(extents, n, place)), tensors, index)
 
     return [x, w, *others, te.compute(found.output.shape, output, name=OUTPUT)]

@@ -127,8 +127,11 @@ def schedule_dots(
         use_sums_of_parts(sch, lane, instruction_of(lanes, products, *types), *types)
 
 
-def dots_space(func: Any, target: Any) -> KnobSpace | None:
-    """Return the tiles to choose from; None where rows are many, or the weight lies otherwise."""
+def dots_space(func: Any, target: Any, most_rows: int | None = None) -> KnobSpace | None:
+    """Return the tiles to choose from; None where rows are many, or the weight lies otherwise.
+
+    ``most_rows``: how many rows are not many; None: no more than are not worth panels of the weight.
+    """
     nest = find_contraction(func)
     if nest is None:
         return None
@@ -136,7 +139,9 @@ def dots_space(func: Any, target: Any) -> KnobSpace | None:
     lanes, registers = machine.lanes(nest.dtype), machine.vector_registers
     step = instruction.elements if instruction else lanes
     floating = nest.data_dtype.startswith(("float", "bfloat")) and nest.dtype.startswith("float")
-    if not (floating or instruction) or not _fits(nest, machine):
+    if not (floating or instruction) or not _fits(
+        nest, _most_rows(nest, machine) if most_rows is None else most_rows
+    ):
         return None
     if nest.depth % step or nest.depth < _LEAST_STEPS * step:
         return None
@@ -199,10 +204,10 @@ def _positive(knobs: Knobs) -> bool:
     return min(knobs["lanes"], knobs["mr"], knobs["nr"]) >= 1
 
 
-def _fits(nest: Contraction, machine: Facts) -> bool:
+def _fits(nest: Contraction, most_rows: int) -> bool:
     plain = nest.plain and not nest.batch and not nest.rest and nest.staged is None
     along = nest.weight_axes[-1] == nest.reductions[-1] and nest.data_channel == nest.data_rank - 1
-    few = nest.outer_rows * nest.row_extent <= _most_rows(nest, machine)
+    few = nest.outer_rows * nest.row_extent <= most_rows
     return plain and along and few and len(nest.reductions) == 1 and not nest.constant_weight
 
 
