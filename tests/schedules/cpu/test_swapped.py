@@ -51,6 +51,8 @@ OTHERS = {
     "columns_that_are_no_squares": linear(n=254),
     "more_data_than_weight": linear(m=128),
     "weight_along_the_columns": product("NN"),
+    "bytes": ts.workload("quantized_linear", m=64, n=256, k=256, zero=128),
+    "integers": product("NT", "int8"),
     "batched": ts.workload("batch_matmul", b=4, m=64, n=256, k=256, transpose="NT"),
     "one_panel_of_a_little_weight": linear(m=48, n=512),
 }
