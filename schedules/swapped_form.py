@@ -47,7 +47,7 @@ class Swapped(Chain):
 def find_swapped(func: Any) -> Swapped | None:
     """Find the product of two matrices that a PrimFunc consists of, with what follows it, or None.
 
-    The weight varies, and lies along the sum. Of integers, instructions sum several products: see `quantized`.
+    The weight varies, and lies along the sum. Of integers instructions sum several products, see `quantized`.
     """
     nest = find_contraction(func)
     if nest is None or not nest.plain or not nest.is_turned or nest.batch or nest.rest or nest.prologue:
