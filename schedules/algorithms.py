@@ -36,7 +36,7 @@ from .analysis import root_block
 
 _NOTE = "tunesmith.algorithm."
 _NOTED = re.compile(re.escape(_NOTE) + r"(\w+)")
-_NAMED = re.compile(r"([a-z_]+|im2col)_([1-9]\d{0,5}(?:_(?:0|[1-9]\d{0,5}))*)", re.ASCII)
+_NAMED = re.compile(r"([a-z][a-z0-9_]*?)((?:_[1-9]\d{0,5}(?:_(?:0|[1-9]\d{0,5}))*)?)", re.ASCII)
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
     "winograd": winograd_form.restate,
@@ -59,8 +59,8 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
 }
 """Functions from a PrimFunc and numbers to another with the same parameters and result, by name.
 
-An algorithm is named together with its numbers: ``winograd_4``. One in the form of another comes after it:
-``channels_last_16__winograd_4``.
+An algorithm is named together with its numbers, if it has any: ``winograd_4``, ``im2col``. One in the form of
+another comes after it: ``channels_last_16__winograd_4``.
 """
 
 THEN = "__"
@@ -81,10 +81,12 @@ def _form(algorithm: str) -> Callable[[Any], Any]:
         outer, inner = _form(first), _form(others[0])
         return lambda func: inner(outer(func))
     found = _NAMED.fullmatch(algorithm)
-    if found is None or found[1] not in ALGORITHMS:
+    restate = ALGORITHMS.get(found[1]) if found else None
+    numbers = [int(number) for number in found[2].split("_")[1:]] if found else []
+    wanted = list(signature(restate).parameters.values())[1:] if restate else []
+    if restate is None or len(numbers) < sum(each.default is each.empty for each in wanted):
         raise InputError(f"the trace begins with an algorithm that is unknown here: {algorithm}")
-    restate, numbers = ALGORITHMS[found[1]], [int(number) for number in found[2].split("_")]
-    if len(numbers) > len(signature(restate).parameters) - 1:
+    if len(numbers) > len(wanted):
         raise InputError(f"the trace begins with an algorithm that has not so many numbers: {algorithm}")
     return lambda func: restate(func, *numbers)
 

@@ -14,6 +14,7 @@ fewer channels than a square has is copied as it is; a constant weight too, whic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -22,9 +23,12 @@ from tvm import te, tirx
 from tvm.tirx import IterVar
 
 from ..machine.errors import InputError
+from .analysis import are_just, index_variables, loads_of
+from .chain import block_axes
 from .channels_first_nest import ChannelsFirst, channel_last, find_channels_first, padded_image
-from .restatement import STEP, replaced, stage_nests, summed_term, with_nests, without_buffers
-from .squares_form import Transposition, squares_nest, transposition
+from .restatement import STEP, placeholders, replaced, stage_nests, summed_term, with_nests, without_buffers
+from .squares_form import Finish, Transposition, squares_nest, transposition
+from .vector_expressions import NO_VECTORS, can_evaluate, evaluated
 
 IMAGE, TAPS, RESULT = (f"{STEP}{operand}" for operand in ("image", "taps", "result"))
 """The blocks that transpose; the others are those of the convolution, channels last."""
@@ -33,7 +37,21 @@ OUTPUT = "channels_first"
 """The block that copies a result which is not transposed in squares."""
 
 _LEAST_LANES = 4
-_PIXELS = 2  # the first dimension of an output's pixels
+
+
+def _can_finish(found: ChannelsFirst) -> bool:
+    """Tell whether what works on the sums can be said in vectors of pixels."""
+    if NO_VECTORS in (str(block.body.buffer.dtype) for block in (found.block, *found.after)):
+        return False
+    for block in found.after:
+        axes, value = block_axes(block), block.body.value
+        if not can_evaluate(value):
+            return False
+        for load in loads_of(value):
+            along = bool(index_variables(load.indices) & set(axes[2:]))
+            if NO_VECTORS == str(load.source.dtype) or (along and not are_just(load.indices, axes)):
+                return False
+    return True
 
 
 def squares_of(found: ChannelsFirst, lanes: int) -> dict[str, int]:
@@ -42,7 +60,7 @@ def squares_of(found: ChannelsFirst, lanes: int) -> dict[str, int]:
     What no square fits is not among them; nothing is where vectors cannot say what follows the sums, as of
     bfloat16: element by element on the way back 28x28 takes 1.1 times the time (2 threads of a Zen 4).
     """
-    if not found.can_finish(_PIXELS):
+    if not _can_finish(found):
         return {}
     sides = {IMAGE: _sides(found.image), RESULT: _sides(found.block.writes[0].source)}
     if found.turns_weight:
@@ -105,8 +123,7 @@ def restate(func: Any, lanes: int) -> Any:
     body += inner
     if RESULT in squares:
         back = transposition(sums, found.output, (0, *range(2, rank), 1))
-        finish = found.finish(squares[RESULT], _PIXELS)
-        body.append(squares_nest(back, squares[RESULT], name=RESULT, finish=finish))
+        body.append(squares_nest(back, squares[RESULT], name=RESULT, finish=_finish(found, squares[RESULT])))
     return with_nests(without_buffers(func), body, [*buffers, sums])
 
 
@@ -129,7 +146,7 @@ def _channels_last(
     found: ChannelsFirst, given: dict[str, Any], sums: Any, squares: dict[str, int]
 ) -> tuple[list[Any], list[Any]]:
     """Return the loop nests that pad an image and sum products, channels last, and the buffers between."""
-    x, w = (te.placeholder(buffer.shape, buffer.dtype, buffer.name) for buffer in given.values())
+    x, w = placeholders(given.values())
     padded = x
     if found.pad is not None:
         padded = padded_image(found.pad, x, str(found.pad.name_hint), is_turned=IMAGE in squares)
@@ -162,10 +179,40 @@ def _sum(found: ChannelsFirst, x: Any, w: Any, squares: dict[str, int]) -> Any:
 
 def _copied(found: ChannelsFirst, sums: Any) -> list[Any]:
     """Return the TE tensors sums, what is read beside them, and the output, of channels first."""
-    x, *others = (te.placeholder(b.shape, b.dtype, b.name) for b in (sums, *found.beside))
+    x, *others = placeholders([sums, *found.beside])
     tensors = dict(zip(found.beside, others, strict=True))
 
     def value(*index: Any) -> Any:
         return found.finished(x(*channel_last(index)), tensors, index)
 
     return [x, *others, te.compute(found.output.shape, value, name=OUTPUT)]
+
+
+def _finish(found: ChannelsFirst, lanes: int) -> Finish | None:
+    """Return what becomes of a vector of sums, along pixels, before it is stored."""
+    if not found.after:
+        return None
+
+    def value(sums: Any, there: Sequence[Any]) -> Any:
+        source = found.block.writes[0].source
+        for block in found.after:
+            sums, source = _applied(block, source, sums, there, lanes), block.body.buffer
+        return sums
+
+    return Finish(value, tuple(found.beside))
+
+
+def _applied(block: Any, source: Any, vector: Any, there: Sequence[Any], lanes: int) -> Any:
+    """Return what a block makes of a vector of its operand ``source``, which begins at an index."""
+    axes = block_axes(block)
+    new = dict(zip(axes, there, strict=True))
+
+    def loaded(load: Any) -> Any:
+        if load.source.same_as(source):
+            return vector
+        indices = [replaced(index, new) for index in load.indices]
+        if index_variables(load.indices) & set(axes[2:]):
+            return load.source.vload(indices, f"{load.source.dtype}x{lanes}")
+        return tirx.Broadcast(load.source[tuple(indices)], lanes)
+
+    return evaluated(block.body.value, loaded)

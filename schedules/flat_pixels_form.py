@@ -18,14 +18,24 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from tvm import s_tir, te
+from tvm import te
 from tvm.sym import Analyzer
-from tvm.tirx import IndexMap, IntImm
+from tvm.tirx import IntImm
 
 from ..machine.errors import InputError
 from .channels_first_nest import ChannelsFirst, find_channels_first, padded_image
 from .flat_indices import flat, unflat
-from .restatement import STEP, replaced, stage_nests, summed_term, whole, with_nests, without_buffers
+from .restatement import (
+    STEP,
+    placeholders,
+    replaced,
+    stage_nests,
+    summed_term,
+    whole,
+    with_block_order,
+    with_nests,
+    without_buffers,
+)
 
 TAPS, PIXELS, SUMS, OUTPUT = (f"flat_{step}" for step in ("taps", "pixels", "sums", "output"))
 """The blocks: the weight and the image as matrices, their product, and what it becomes."""
@@ -90,25 +100,18 @@ def restate(func: Any, lanes: int) -> Any:
         raise InputError(f"the function is no convolution of channels first in vectors of {lanes} pixels")
     given = [found.image, found.weight.source, *found.beside, found.output]
     inner, buffers = stage_nests(given, _define(found))
-    schedule = s_tir.Schedule(with_nests(without_buffers(func), inner, buffers))
     extents = pixels_of(found.output)
 
     def by_output(n: Any, o: Any, *place: Any) -> tuple[Any, Any]:
         return o, flat(extents, n, place)
 
-    rank = len(found.output.shape)
-    order = IndexMap.from_func(by_output, ndim=rank, index_dtype="int64")
-    schedule.transform_block_layout(schedule.get_sblock(OUTPUT), order)
-    return schedule.mod["main"]
+    return with_block_order(with_nests(without_buffers(func), inner, buffers), OUTPUT, by_output)
 
 
 def _define(found: ChannelsFirst) -> list[Any]:
     """Return the TE tensors image, weight, what is added, and the output."""
     extents = pixels_of(found.output)
-    x, w, *others = (
-        te.placeholder(buffer.shape, buffer.dtype, buffer.name)
-        for buffer in (found.image, found.weight.source, *found.beside)
-    )
+    x, w, *others = placeholders([found.image, found.weight.source, *found.beside])
     images, outputs = (int(extent) for extent in found.output.shape[:2])
     # The taps that are summed; an axis of one element would be the last, and hide how many there are.
     rows = {n: extent for n, extent in enumerate(map(int, w.shape[1:])) if extent > 1} or {0: 1}

@@ -20,13 +20,21 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from tvm import s_tir, te
-from tvm.tirx import IndexMap
+from tvm import te
 
 from ..machine.errors import InputError
 from .channels_first_nest import ChannelsFirst, find_channels_first, padded_image
 from .flat_indices import flat, unflat
-from .restatement import STEP, replaced, stage_nests, summed_term, with_nests, without_buffers
+from .restatement import (
+    STEP,
+    placeholders,
+    replaced,
+    stage_nests,
+    summed_term,
+    with_block_order,
+    with_nests,
+    without_buffers,
+)
 
 MARGIN, WINDOWS = f"{STEP}margin", f"{STEP}windows"
 """The blocks that pad an image, and that copy what is under each window: steps of their own."""
@@ -42,15 +50,13 @@ def find_im2col(func: Any) -> ChannelsFirst | None:
 
 
 @lru_cache(maxsize=4)  # a space asks, and then the schedule begins with it
-def restate(func: Any, _number: int) -> Any:
+def restate(func: Any) -> Any:
     """Put a product by the weight as it lies in the place of a convolution of channels first.
 
     Parameters
     ----------
     func : PrimFunc
         One in which `find_im2col` finds a convolution.
-    _number : int
-        Of no meaning: an algorithm is named with a number.
 
     Raises
     ------
@@ -62,24 +68,18 @@ def restate(func: Any, _number: int) -> Any:
         raise InputError("the function is no convolution of channels first by a weight along the sum")
     given = [found.image, found.weight.source, *found.beside, found.output]
     inner, buffers = stage_nests(given, _define(found))
-    schedule = s_tir.Schedule(with_nests(without_buffers(func), inner, buffers))
     _, _, *extents = map(int, found.output.shape)
 
     def by_window(n: Any, o: Any, *place: Any) -> tuple[Any, Any]:
         return flat(extents, n, place), o
 
-    order = IndexMap.from_func(by_window, ndim=len(found.output.shape), index_dtype="int64")
-    schedule.transform_block_layout(schedule.get_sblock(OUTPUT), order)
-    return schedule.mod["main"]
+    return with_block_order(with_nests(without_buffers(func), inner, buffers), OUTPUT, by_window)
 
 
 def _define(found: ChannelsFirst) -> list[Any]:
     """Return the TE tensors image, weight, what is added, and the output."""
     images, outputs, *extents = map(int, found.output.shape)
-    x, w, *others = (
-        te.placeholder(buffer.shape, buffer.dtype, buffer.name)
-        for buffer in (found.image, found.weight.source, *found.beside)
-    )
+    x, w, *others = placeholders([found.image, found.weight.source, *found.beside])
     _, *summed = map(int, w.shape)
     padded = x if found.pad is None else padded_image(found.pad, x, MARGIN)
 

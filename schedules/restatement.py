@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tvm
 from tvm import s_tir, te, tirx
 from tvm.ir import Range, TensorLoad
-from tvm.tirx import IterVar
+from tvm.tirx import IndexMap, IterVar
 from tvm_ffi import structural_map
 
 STEP = "step_"
@@ -54,6 +54,20 @@ def stage_nests(given: Sequence[Any], tensors: Sequence[Any]) -> tuple[list[Any]
     buffers = dict(zip(form.params, given, strict=True))
     inner = structural_map(form.body, (tirx.Var, lambda v: buffers.get(v, v))).block
     return _statements(inner.body), list(inner.alloc_buffers)
+
+
+def placeholders(buffers: Iterable[Any]) -> list[Any]:
+    """Return a TE tensor for each of some buffers, to define stages by."""
+    return [te.placeholder(buffer.shape, buffer.dtype, buffer.name) for buffer in buffers]
+
+
+def with_block_order(func: Any, block: str, order: Callable[..., Any]) -> Any:
+    """Return a function in which the loops of a block go over other axes, in which they are one for one."""
+    schedule = s_tir.Schedule(func)
+    node = schedule.get_sblock(block)
+    rank = len(schedule.get_loops(node))
+    schedule.transform_block_layout(node, IndexMap.from_func(order, ndim=rank, index_dtype="int64"))
+    return schedule.mod["main"]
 
 
 def replaced(expression: Any, new: Mapping[Any, Any]) -> Any:

@@ -20,7 +20,16 @@ from tvm import te
 from ..machine.errors import InputError
 from .chain import Chain
 from .contraction import Contraction, find_contraction, product_operands
-from .restatement import STEP, held_blocks, replaced, stage_nests, summed_term, with_nests, without_buffers
+from .restatement import (
+    STEP,
+    held_blocks,
+    placeholders,
+    replaced,
+    stage_nests,
+    summed_term,
+    with_nests,
+    without_buffers,
+)
 
 TURNED, OUTPUT = f"{STEP}swapped_turned", f"{STEP}swapped_output"
 """The blocks that turn the result back, and what follows, if anything does; the other is the product."""
@@ -66,15 +75,13 @@ def find_swapped(func: Any) -> Swapped | None:
 
 
 @lru_cache(maxsize=4)  # a space asks, and then the schedule begins with it
-def restate(func: Any, _number: int) -> Any:
+def restate(func: Any) -> Any:
     """Let the operands of a product change places.
 
     Parameters
     ----------
     func : PrimFunc
         One in which `find_swapped` finds a product.
-    _number : int
-        Of no meaning: an algorithm is named with a number.
 
     Raises
     ------
@@ -91,8 +98,7 @@ def restate(func: Any, _number: int) -> Any:
 
 def _define(found: Swapped) -> list[Any]:
     """Return the TE tensors data, weight, what is read beside the sums, and the output."""
-    buffers = (found.data.source, found.weight.source, *found.beside)
-    x, w, *others = (te.placeholder(buffer.shape, buffer.dtype, buffer.name) for buffer in buffers)
+    x, w, *others = placeholders([found.data.source, found.weight.source, *found.beside])
     row, column = found.kept
     rows, columns = found.output.shape
     along = found.block.iter_vars[found.nest.reductions[0]].var

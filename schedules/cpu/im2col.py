@@ -55,7 +55,7 @@ def im2col_space(func: Any, target: Any) -> KnobSpace | None:
     most, machine = outputs // _FEWER_PIXELS, facts(target)
     if images * prod(place) > most:
         return None
-    restated = restate(func, 1)
+    restated = restate(func)
     nest = find_contraction(restated)
     if nest is None or not weight_exceeds_l2(nest, machine):
         return None
@@ -67,5 +67,5 @@ IM2COL = ScheduleRule(
     summary="convolution of few pixels, channels first, as dot products by the weight as it lies",
     rewrite=schedule_im2col,
     open_space=im2col_space,
-    algorithm=lambda _: "im2col_1",
+    algorithm=lambda _: "im2col",
 )

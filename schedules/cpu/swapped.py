@@ -82,9 +82,10 @@ def swapped_space(func: Any, target: Any) -> KnobSpace | None:
     if found is None:
         return None
     rows, columns, depth = found.nest.row_extent, found.nest.columns, found.nest.depth
-    nest = find_contraction(restate(func, 1))
-    if nest is None or rows * (depth + columns) >= depth * columns:
+    if rows * (depth + columns) >= depth * columns:
         return None
+    nest = find_contraction(restate(func))
+    assert nest is not None, "the form is a product"
     choice = tile_choice(nest, target)
     if choice.lanes < choice.machine.lanes(nest.dtype):  # Rows of half a vector are as fast by `dots`.
         return None
@@ -154,5 +155,5 @@ SWAPPED = ScheduleRule(
     summary="a product whose weight lies along the sum, with data and result turned instead of the weight",
     rewrite=schedule_swapped,
     open_space=swapped_space,
-    algorithm=lambda _: "swapped_1",
+    algorithm=lambda _: "swapped",
 )
