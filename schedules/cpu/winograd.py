@@ -6,7 +6,7 @@ The blocks are those of ``winograd_form``. After::
     for blocks of tile lines:
         V[e, tiles, ci] = tiles of the image in the other basis    # a tile in registers at a time
         for panels of nr output channels:
-            for e, tiles of mr tiles:  acc[mr, nr] += V[e] * U[e]  # a * a products of matrices
+            for e, tiles of mr tiles:  acc[mr, nr] += V[e] * U[e]  # a * a products of matrices, in two parts
             for tiles:  output = epilogue(tile of acc in the image's basis)
 
 V and the products of a panel stay in L2. Threads share the blocks of tile lines where there are enough; the
@@ -18,6 +18,7 @@ memory stays as small as it is, a quarter of what it becomes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 from typing import Any
 
 from tvm import s_tir
@@ -28,12 +29,11 @@ from ..contraction import is_constant_argument
 from ..restatement import is_step
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..transforms import PACKING_MARK, finish_tile, inline_blocks, panel_order, relayout_read, vectorize_last
+from ..transforms import PACKING_MARK, inline_blocks, panel_order, relayout_read, vectorize_last
 from ..winograd_form import (
     DATA,
     LINES,
     OUTPUT,
-    POINTS,
     PRODUCT,
     ROWS,
     TAP,
@@ -47,6 +47,8 @@ from .winograd_choice import SPARE, TILE_ROWS, WinogradChoice
 
 _LINES = (1, 2, 3, 4, 5, 6, 7, 8, 14, 16, 28)
 _VECTORS = (1, 2, 4)
+# Sums of half the terms round half as much, and the last change of basis magnifies what they round.
+_PARTS = 2
 
 
 def schedule_winograd(
@@ -90,14 +92,14 @@ def schedule_winograd(
     product, weight = sch.get_sblock(PRODUCT), sch.get_sblock(WEIGHT)
     relayout_read(sch, product, 1, weight, panel_order(4, [0, 1], 3, [2], nr))
     sch.compute_at(product, panel, preserve_unit_loops=True)
-    channel = _multiply(sch, product, lanes, mr, nr)
+    partial, channel = _multiply(sch, product, lanes, mr, nr)
     tiles, image_line = _change_data(sch, block, lanes)
     if not share_lines:
         sch.compute_at(weight, panel, preserve_unit_loops=True)
     panels = _change_weight(sch, weight, lanes)
     for loop in (block, panels) if share_lines else (image_line, tiles, panel):
         sch.parallel(loop)
-    sch.decompose_reduction(product, channel)
+    sch.decompose_reduction(partial, channel)
 
 
 def _pack_taps(sch: s_tir.Schedule, nr: int) -> None:
@@ -141,17 +143,31 @@ def _in_registers(sch: s_tir.Schedule, name: str, loop: Any) -> None:
     sch.set_scope(block, 0, "local")
 
 
-def _multiply(sch: s_tir.Schedule, product: Any, lanes: int, mr: int, nr: int) -> Any:
-    """Sum tiles of mr tiles by nr channels in registers; return the loop over what is summed."""
-    _, _, e, f, *tiles, o, channel = sch.get_loops(product)
-    outer, inner = sch.split(sch.fuse(*tiles), [None, mr])
-    vector, lane = sch.split(o, [nr // lanes, lanes])
-    sch.reorder(e, f, outer, channel, inner, vector, lane)
-    sch.unroll(inner)
+def _multiply(sch: s_tir.Schedule, product: Any, lanes: int, mr: int, nr: int) -> tuple[Any, Any]:
+    """Sum tiles of mr tiles by nr channels in registers, part by part; return what sums a part, and its loop.
+
+    The first part is added to zeros where the others are added up, so that LLVM sees them and adds nothing.
+    """
+    *_, channel = sch.get_loops(product)
+    part, _ = sch.split(channel, [gcd(_PARTS, int(sch.get(channel).extent)), None])
+    partial = sch.rfactor(part, 0)
+    _, _, e, f, *tiles, o, part = sch.get_loops(product)
+    tile, row = sch.split(sch.fuse(*tiles), [None, mr])
+    _unroll_tile(sch, [e, f, tile, part], row, o, lanes)
+    sch.unroll(part)
+    sch.compute_at(partial, part, preserve_unit_loops=True)
+    *_, row, o, channel = loops_inside(sch, partial, part)
+    _unroll_tile(sch, [channel], row, o, lanes)
+    return partial, channel
+
+
+def _unroll_tile(sch: s_tir.Schedule, outside: Sequence[Any], row: Any, column: Any, lanes: int) -> None:
+    """Bring the rows and columns of a tile inside of other loops, without loops but a vector's."""
+    vector, lane = sch.split(column, [None, lanes])
+    sch.reorder(*outside, row, vector, lane)
+    sch.unroll(row)
     sch.unroll(vector)
     sch.vectorize(lane)
-    finish_tile(sch, sch.cache_write(product, 0, "local"), outer, lanes)
-    return channel
 
 
 def _change_data(sch: s_tir.Schedule, block: Any, lanes: int) -> tuple[Any, Any]:
@@ -199,10 +215,10 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     registers = choice.machine.vector_registers
     widths = tuple(v * lanes for v in _VECTORS if conv.co % (v * lanes) == 0)
-    lines = tuple(sorted({*(n for n in _LINES if n <= conv.p // min(POINTS)), default["lines"]}))
+    lines = tuple(sorted({*(n for n in _LINES if n <= conv.p // min(choice.sizes)), default["lines"]}))
     return KnobSpace(
         knobs=(
-            Knob("m", tuple(POINTS), "outputs of a tile in each direction"),
+            Knob("m", choice.sizes, "outputs of a tile in each direction"),
             Knob("spare_lines", SPARE, "lines of tiles beyond the image"),
             Knob("spare_tiles", SPARE, "tiles in a line beyond the image"),
             Knob("lanes", (lanes,), "elements in a vector"),
@@ -212,7 +228,10 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("share_lines", (0, 1), "1: threads share blocks of lines; 0: the tiles and panels of each"),
         ),
         constraints=(
-            Constraint("m is 2 or 4", lambda k: k["m"] in POINTS),
+            Constraint(
+                f"m is {' or '.join(map(str, choice.sizes))} for {conv.ci} channels",
+                lambda k: k["m"] in choice.sizes,
+            ),
             Constraint(
                 f"spare_lines and spare_tiles are at most {SPARE[-1]}",
                 lambda k: k["spare_lines"] in SPARE and k["spare_tiles"] in SPARE,

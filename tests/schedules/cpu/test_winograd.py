@@ -14,6 +14,7 @@ from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.cpu.winograd import WINOGRAD
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.schedules.winograd_form import POINTS, TAPS, find_convolution, transforms
+from tunesmith.tuning.measuring.verification import inputs_of
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
 from tvm import te
 
@@ -93,6 +94,25 @@ def test_it_does_not_apply_where_it_computes_more(target):
 def test_channels_that_fill_no_vectors_are_left_alone(target):
     for channels in ({"ci": 3}, {"co": 42}):
         assert WINOGRAD.space(ts.workload("conv2d", **{**IMAGE, **channels}).func, target) is None
+
+
+def test_sums_in_two_parts_lose_less_to_rounding(target, run):
+    workload = ts.workload("conv2d", **{**IMAGE, "h": 28, "w": 28})
+    assert WINOGRAD.space(workload.func, target).default["m"] == 4
+    data, weight = inputs_of(workload, 0)
+    want = workload.reference(data, weight)
+    (got,) = run(WINOGRAD.scheduled(workload.func, target), [data, weight])
+    # 5.6e-7; 6.7e-7 in one part.
+    assert np.sqrt(np.mean(np.square(got - want))) < 6.1e-7 * np.sqrt(np.mean(np.square(want)))
+
+
+def test_few_channels_take_the_tiles_that_round_less(target):
+    image = {**IMAGE, "h": 48, "w": 64, "co": 128}
+    few, more = (ts.workload("conv2d", **{**image, "ci": channels}) for channels in (8, 16))
+    assert {point["m"] for point in WINOGRAD.space(more.func, target).points} == {2, 4}
+    assert {point["m"] for point in WINOGRAD.space(few.func, target).points} == {2}
+    with pytest.raises(InputError, match="m is 2 for 8 channels"):
+        WINOGRAD.scheduled(few.func, target, {"m": 4, "lines": 1, "mr": 1})
 
 
 def test_a_weight_with_output_channels_first_is_read_as_it_lies(target, run):
