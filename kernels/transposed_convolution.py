@@ -172,12 +172,14 @@ class TransposedConvolution:
     def _met(self, outputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return the last pixel that reaches an output, and the tap by which it does.
 
-        The tap is a difference: of two remainders of sums in one index TVM 0.27 makes wrong ones once the
-        loops over both places are fused, (f mod 6 + 1) mod 2 becomes (f + 6) mod 2.
+        The tap is a difference where something is cropped: of two remainders of sums in one index TVM 0.27
+        makes wrong ones once the loops over both places are fused, (f mod 6 + 1) mod 2 becomes (f + 6) mod 2.
+        Else it is a remainder, from which can be told that each place is met once.
         """
         places = [p + r for p, r in zip(outputs, self.cropped, strict=True)]
         met = [p // s for p, s in zip(places, self.strides, strict=True)]
-        return met, [p - m * s for p, m, s in zip(places, met, self.strides, strict=True)]
+        parts = zip(outputs, places, met, self.strides, self.cropped, strict=True)
+        return met, [p - m * s if r else out % s for out, p, m, s, r in parts]
 
 
 def _filled(tensor: Any, before: Sequence[int], after: Sequence[int], name: str) -> Any:

@@ -52,6 +52,7 @@ from .operand_layout import (
     producer_of,
     stage_data,
 )
+from .result_order import order_as_sums
 from .tile_choice import dividing_lanes
 
 # One thread copies so much sooner than another wakes up.
@@ -110,7 +111,7 @@ def register_tile(
     """
     nest = find_contraction(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
-    tail = _inline_around(sch, nest)
+    tail, apart = _inline_around(sch, nest, lanes)
     stage_data(sch, nest, lanes, stage, products)
     cut = pad == 0 and can_cut(nest, mr, block_rows, split_columns, pack)
     padded = pad_operands(sch, nest, lanes, 1 if cut else mr, nr, products)
@@ -159,8 +160,8 @@ def register_tile(
             much = nest.weight_bytes > _LITTLE_BYTES and nest.is_worth_threads
             copy_in_vectors(sch, longer, gcd(nr, lanes * products), much)
         copy_panels(sch, nest, panels, lanes, whole, products, nest.is_worth_threads)
-    if nest.rest:
-        copy_in_vectors(sch, sch.get_sblock(nest.rest[-1]), lanes, nest.is_worth_threads)
+    if apart is not None:
+        copy_in_vectors(sch, apart, lanes, nest.is_worth_threads)
     if cut:
         partition(sch, row_tiles[-1])
         if block_rows < nest.tiles_in_line(mr):
@@ -234,8 +235,19 @@ def _stored_lanes(nest: Contraction, lanes: int, nr: int) -> int:
     return lanes if inside or ends_by_masks(nest, lanes) else dividing_lanes(nest.columns, lanes)
 
 
-def _inline_around(sch: s_tir.Schedule, nest: Contraction) -> Any | None:
-    """Inline what comes before and after; return the block that writes the result, if it is another."""
+def _inline_around(sch: s_tir.Schedule, nest: Contraction, lanes: int) -> tuple[Any | None, Any | None]:
+    """Inline what comes before and after; return the block that writes the results of a tile, and a pass.
+
+    The first is None where tiles are the results, the second where tiles write the result itself.
+    """
     inline_blocks(sch, [name for name in nest.prologue if name not in (nest.staged, nest.weight_block)])
     inline_blocks(sch, [*nest.epilogue[:-1], *nest.rest[:-1]])
-    return sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else None
+    tail = sch.get_sblock(nest.epilogue[-1]) if nest.epilogue else None
+    if not nest.rest:
+        return tail, None
+    last = sch.get_sblock(nest.rest[-1])
+    sums = sch.get(sch.get_sblock(nest.block) if tail is None else tail).writes[0].source
+    if not order_as_sums(sch, nest.rest[-1], sums, lanes):
+        return tail, last
+    inline_blocks(sch, nest.epilogue[-1:])
+    return last, None

@@ -10,6 +10,7 @@ import tunesmith as ts
 import tvm_ffi
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.analysis import index_variables
 from tunesmith.schedules.assembly import summing_loops
@@ -30,17 +31,23 @@ def cpu(mcpu, triple="x86_64-linux"):
 
 def scheduled(workload, target, **knobs):
     rule = ts.schedule_rules()["conv2d" if workload.name == "conv2d" else "matmul"]
+    if "vectors" in knobs:
+        knobs["nr"] = knobs.pop("vectors") * facts(target).lanes("float32")
     return rule.scheduled(workload.func, target, {**FETCH, **knobs})
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "knobs"),
     [
-        ("matmul", {"m": 64, "n": 128, "k": 48}, {"mr": 4, "nr": 32, "block_rows": 4}),
-        ("matmul", {"m": 30, "n": 90, "k": 50}, {"mr": 8, "nr": 32, "block_rows": 4}),  # some left
-        ("matmul", {"m": 64, "n": 192, "k": 48}, {"mr": 8, "nr": 48, "block_rows": 8, "pack": 0}),
-        ("linear", {"m": 33, "n": 64, "k": 40, "activation": "gelu"}, {"mr": 8, "nr": 32, "block_rows": 5}),
-        ("batch_matmul", {"b": 3, "m": 24, "n": 64, "k": 32}, {"mr": 6, "nr": 32, "block_rows": 4}),
+        ("matmul", {"m": 64, "n": 128, "k": 48}, {"mr": 4, "vectors": 2, "block_rows": 4}),
+        ("matmul", {"m": 30, "n": 90, "k": 50}, {"mr": 4, "vectors": 2, "block_rows": 4}),  # ends cut
+        ("matmul", {"m": 64, "n": 192, "k": 48}, {"mr": 4, "vectors": 3, "block_rows": 16, "pack": 0}),
+        (
+            "linear",
+            {"m": 33, "n": 64, "k": 40, "activation": "gelu"},
+            {"mr": 6, "vectors": 2, "block_rows": 6},
+        ),
+        ("batch_matmul", {"b": 3, "m": 24, "n": 64, "k": 32}, {"mr": 6, "vectors": 2, "block_rows": 4}),
         ("conv2d", {"n": 1, "h": 9, "w": 9, "ci": 16, "co": 64, "kh": 3, "kw": 3, "padding": 1}, {"skip": 1}),
         ("conv2d", {"n": 2, "h": 8, "w": 8, "ci": 24, "co": 40, "kh": 1, "kw": 1, "stride": 2}, {"nr": 16}),
     ],
@@ -159,7 +166,7 @@ def test_panels_from_beyond_l2_are_fetched_ahead(shape, constant, fetch):
 
 def test_a_trace_keeps_what_is_fetched(target):
     workload = ts.workload("matmul", m=64, n=96, k=64)
-    schedule = scheduled(workload, target, mr=4, nr=32, block_rows=4)
+    schedule = scheduled(workload, target, mr=4, vectors=2, block_rows=4)
     assert PANELS_MARK in trace_text(schedule)
     assert tvm_ffi.structural_equal(replay_trace(trace_text(schedule), workload.func).mod, schedule.mod)
 
@@ -168,5 +175,5 @@ def test_a_trace_keeps_what_is_fetched(target):
 def test_where_nothing_can_be_fetched_the_knob_says_so(knobs, target):
     workload = ts.workload("matmul", m=64, n=96, k=64)
     with pytest.raises(InputError, match="fetch=1 where a block has several panels") as error:
-        scheduled(workload, target, mr=4, nr=32, **{"block_rows": 4, **knobs})
+        scheduled(workload, target, mr=4, vectors=2, **{"block_rows": 4, **knobs})
     assert "\n" not in str(error.value)

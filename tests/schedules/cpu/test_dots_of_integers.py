@@ -102,7 +102,7 @@ def test_what_other_cpus_compute_is_right_in_c(mcpu, triple, types, instruction,
 
 
 @summing
-@pytest.mark.parametrize("knobs", [{"products": 3}, {"products": 2}, {"lanes": 64}, {"products": 0}])
+@pytest.mark.parametrize("knobs", [{"products": 3}, {"products": 5}, {"lanes": 64}, {"products": 0}])
 def test_a_point_without_an_instruction_is_refused(knobs, target):
     with pytest.raises(InputError, match=f"lanes is {HERE.lanes} and products is {HERE.products}: those of"):
         DOTS.scheduled(product(1, 64, 3072), target, knobs)
