@@ -178,8 +178,8 @@ class TransposedConvolution:
         """
         places = [p + r for p, r in zip(outputs, self.cropped, strict=True)]
         met = [p // s for p, s in zip(places, self.strides, strict=True)]
-        parts = zip(outputs, places, met, self.strides, self.cropped, strict=True)
-        return met, [p - m * s if r else out % s for out, p, m, s, r in parts]
+        parts = zip(places, met, self.strides, self.cropped, strict=True)
+        return met, [p - m * s if r else p % s for p, m, s, r in parts]
 
 
 def _filled(tensor: Any, before: Sequence[int], after: Sequence[int], name: str) -> Any:

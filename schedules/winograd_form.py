@@ -8,7 +8,7 @@ multiplications for each input channel instead of ``9 * m * m``: 36 instead of 1
 The matrices belong to evaluating polynomials at ``a - 1`` points and at infinity. The points decide how much
 is lost to rounding; those here keep ``m = 4`` within the tolerance of a direct sum in float32, from 16
 channels on and with sums in two parts (root mean square 5e-7 to 9e-7 of an output's, 16 to 128 channels; a
-direct sum 2e-7 to 5e-7), where the usual points 0, 1, -1, 2, -2 exceed it four times.
+direct sum 2e-7 to 5e-7), where the usual points 0, 1, -1, 2, -2 exceed it.
 
 References
 ----------

@@ -236,9 +236,9 @@ def _stored_lanes(nest: Contraction, lanes: int, nr: int) -> int:
 
 
 def _inline_around(sch: s_tir.Schedule, nest: Contraction, lanes: int) -> tuple[Any | None, Any | None]:
-    """Inline what comes before and after; return the block that writes the results of a tile, and a pass.
+    """Inline what comes before and after; return the block that follows a tile, and a pass over all of them.
 
-    The first is None where tiles are the results, the second where tiles write the result itself.
+    The first is None where nothing follows, the second where tiles write the result themselves.
     """
     inline_blocks(sch, [name for name in nest.prologue if name not in (nest.staged, nest.weight_block)])
     inline_blocks(sch, [*nest.epilogue[:-1], *nest.rest[:-1]])

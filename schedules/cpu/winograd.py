@@ -146,7 +146,7 @@ def _in_registers(sch: s_tir.Schedule, name: str, loop: Any) -> None:
 def _multiply(sch: s_tir.Schedule, product: Any, lanes: int, mr: int, nr: int) -> tuple[Any, Any]:
     """Sum tiles of mr tiles by nr channels in registers, part by part; return what sums a part, and its loop.
 
-    The first part is added to zeros where the others are added up, so that LLVM sees them and adds nothing.
+    Zeros are set where parts are added up, so that LLVM sees them, and neither stores nor loads any.
     """
     *_, channel = sch.get_loops(product)
     part, _ = sch.split(channel, [gcd(_PARTS, int(sch.get(channel).extent)), None])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tunesmith as ts
+from tunesmith.machine.facts import facts
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.contraction import find_contraction
@@ -12,6 +13,7 @@ from tvm import te
 
 UP = {"n": 2, "h": 8, "w": 12, "ci": 32, "co": 32, "kh": 2, "kw": 2, "stride": 2}
 IMAGE = {"n": 1, "h": 8, "w": 12, "ci": 32, "co": 32, "kh": 1, "kw": 1}
+LANES = facts(ts.host_target()).lanes("float32")
 # Operators, and whether their tiles write the result.
 WORKLOADS = {
     "up": (ts.workload("conv2d_transpose", **UP), True),
@@ -19,6 +21,11 @@ WORKLOADS = {
     "rows_left": (ts.workload("conv2d_transpose", **{**UP, "h": 7, "w": 13}, bias=1), True),
     "cut_short": (ts.workload("conv2d_transpose", **{**UP, "kh": 3, "kw": 2, "stride": 3}), False),
     "thirds": (ts.workload("conv2d_transpose", **{**UP, "kh": 3, "kw": 3, "stride": 3}, relu=1), True),
+    # Nine phases of one vector, in panels of two.
+    "panels_filled_up": (
+        ts.workload("conv2d_transpose", **{**UP, "kh": 3, "kw": 3, "stride": 3, "co": LANES}, bias=1),
+        True,
+    ),
     "zeros_between": (
         ts.workload("conv2d_transpose", **{**UP, "stride": 3, "output_padding": 1}, bias=1),
         True,
@@ -31,6 +38,10 @@ WORKLOADS = {
         True,
     ),
 }
+
+
+def outermost_loop(schedule, block):
+    return schedule.get(schedule.get_loops(schedule.get_sblock(block))[0])
 
 
 def product_then(shape, place):
@@ -66,10 +77,6 @@ def test_a_product_that_is_rearranged(name, target, run):
     a, b = (rng.uniform(-1, 1, extents).astype(np.float32) for extents in ((48, 32), (32, 64)))
     (got,) = run(schedule, [a, b])
     np.testing.assert_allclose(got, arranged(a.astype(np.float64) @ b), rtol=1e-5, atol=1e-5)
-
-
-def outermost_loop(schedule, block):
-    return schedule.get(schedule.get_loops(schedule.get_sblock(block))[0])
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
