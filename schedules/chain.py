@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tvm.tirx import IterVar
 
 from .analysis import are_just, loads_of
-from .restatement import replaced
+from .contraction import Contraction, product_operands
+from .restatement import held_blocks, replaced
+
+_Kind = TypeVar("_Kind", bound="ProductChain")
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,37 @@ class Chain:
             }
             sums, source = replaced(block.body.value, loads), block.body.buffer
         return sums
+
+
+@dataclass(frozen=True)
+class ProductChain(Chain):
+    """A sum of products, and the blocks after it.
+
+    Parameters
+    ----------
+    nest : Contraction
+        The product.
+    data, weight : TensorLoad
+        Its operands.
+    """
+
+    nest: Contraction
+    data: Any
+    weight: Any
+
+
+def product_chain(func: Any, nest: Contraction, kind: type[_Kind]) -> _Kind | None:
+    """Return the sum of products in a PrimFunc with what follows it, or None where that is not simple.
+
+    ``kind``: a class of `ProductChain`.
+    """
+    blocks = held_blocks(func)
+    operands = product_operands(blocks[nest.block])
+    assert operands is not None, "a contraction sums products"
+    data, weight = operands if nest.data_first else operands[::-1]
+    after = tuple(blocks[name] for name in nest.epilogue)
+    found = kind(blocks[nest.block], after, nest, data, weight)
+    return found if found.is_simple(func) else None
 
 
 def block_axes(block: Any) -> list[Any]:

@@ -11,18 +11,16 @@ the result back::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from tvm import te
 
 from ..machine.errors import InputError
-from .chain import Chain
-from .contraction import Contraction, find_contraction, product_operands
+from .chain import ProductChain, product_chain
+from .contraction import find_contraction
 from .restatement import (
     STEP,
-    held_blocks,
     placeholders,
     replaced,
     stage_nests,
@@ -35,25 +33,8 @@ TURNED, OUTPUT = f"{STEP}swapped_turned", f"{STEP}swapped_output"
 """The blocks that turn the result back, and what follows, if anything does; the other is the product."""
 
 
-@dataclass(frozen=True)
-class Swapped(Chain):
-    """A matrix product whose operands may change places.
-
-    Parameters
-    ----------
-    nest : Contraction
-        The product.
-    data, weight : TensorLoad
-        Its operands.
-    """
-
-    nest: Contraction
-    data: Any
-    weight: Any
-
-
 @lru_cache(maxsize=16)  # a rule asks, and then the restatement
-def find_swapped(func: Any) -> Swapped | None:
+def find_swapped(func: Any) -> ProductChain | None:
     """Find the product of two matrices that a PrimFunc consists of, with what follows it, or None.
 
     The weight varies, and lies along the sum. Of integers instructions sum several products, see `quantized`.
@@ -65,13 +46,7 @@ def find_swapped(func: Any) -> Swapped | None:
         return None
     if (nest.data_rank, len(nest.weight_axes), nest.output_rank, nest.output_column) != (2, 2, 2, 1):
         return None
-    blocks = held_blocks(func)
-    operands = product_operands(blocks[nest.block])
-    assert operands is not None, "a contraction sums products"
-    data, weight = operands if nest.data_first else operands[::-1]
-    after = tuple(blocks[name] for name in nest.epilogue)
-    found = Swapped(blocks[nest.block], after, nest, data, weight)
-    return found if found.is_simple(func) else None
+    return product_chain(func, nest, ProductChain)
 
 
 @lru_cache(maxsize=4)  # a space asks, and then the schedule begins with it
@@ -96,7 +71,7 @@ def restate(func: Any) -> Any:
     return with_nests(without_buffers(func), body, between)
 
 
-def _define(found: Swapped) -> list[Any]:
+def _define(found: ProductChain) -> list[Any]:
     """Return the TE tensors data, weight, what is read beside the sums, and the output."""
     x, w, *others = placeholders([found.data.source, found.weight.source, *found.beside])
     row, column = found.kept

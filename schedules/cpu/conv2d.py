@@ -12,9 +12,8 @@ from typing import Any
 from ..contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
-from .register_tile import register_tile
+from .flat_rows import schedule_tiles, tiles_algorithm, tiles_of_lines_or_all
 from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
-from .tile_space import tile_space
 
 # So much more is computed where a long line is cut into even tiles. With 8 rows 1599 pixels by 2, 512
 # channels by 3, take 0.84 of the time that 13 rows take, a page apart, on 2 threads of a Zen 4; by 1 0.98.
@@ -27,7 +26,7 @@ def conv2d_space(func: Any, target: Any) -> KnobSpace | None:
     if nest is None or nest.plain:
         return None
     choice = tile_choice(nest, target)
-    return tile_space(choice, default_tile(choice))
+    return tiles_of_lines_or_all(func, choice, default_tile(choice))
 
 
 def default_tile(choice: TileChoice) -> dict[str, int]:
@@ -59,6 +58,7 @@ def default_tile(choice: TileChoice) -> dict[str, int]:
 CONV2D = ScheduleRule(
     name="conv2d",
     summary="register tile of output pixels by output channels over packed panels of the weight",
-    rewrite=register_tile,
+    rewrite=schedule_tiles,
     open_space=conv2d_space,
+    algorithm=tiles_algorithm,
 )

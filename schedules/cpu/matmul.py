@@ -11,10 +11,9 @@ from typing import Any
 from ..contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
+from .flat_rows import schedule_tiles, tiles_algorithm, tiles_of_lines_or_all
 from .operand_layout import PACK_NOTHING
-from .register_tile import register_tile
 from .tile_choice import ROW_STREAMS, TALL_ROWS, VECTOR_CANDIDATES, TileChoice, dividing_lanes, tile_choice
-from .tile_space import tile_space
 
 # A weight packed for so few rows is hardly used.
 _FEW_ROWS = 3
@@ -45,7 +44,7 @@ def matmul_space(func: Any, target: Any) -> KnobSpace | None:
     dots = nest.weight_axes[-1] != nest.column and not nest.constant_weight
     if dots and nest.row_extent <= _FEW_ROWS and nest.depth % choice.lanes == 0:
         return None
-    return tile_space(choice, _default(choice))
+    return tiles_of_lines_or_all(func, choice, _default(choice))
 
 
 def _default(choice: TileChoice) -> dict[str, int]:
@@ -136,6 +135,7 @@ def _rows(choice: TileChoice) -> int:
 MATMUL = ScheduleRule(
     name="matmul",
     summary="register tile over packed panels of the weight: matrix multiplication and what is fused to it",
-    rewrite=register_tile,
+    rewrite=schedule_tiles,
     open_space=matmul_space,
+    algorithm=tiles_algorithm,
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import tvm
 from tvm import s_tir
+from tvm.tirx import Var
 
 from ..analysis import loads_of, loops_inside
 from ..contraction import Contraction
@@ -90,10 +91,11 @@ def pad_operands(sch: s_tir.Schedule, nest: Contraction, lanes: int, mr: int, nr
     if pad_sums:
         factors[nest.reductions[-1]] = products
     block = sch.get_sblock(nest.block)
-    window = None if nest.plain else sch.reindex(block, ("read", nest.data))
+    window = None if _reads_plainly(sch, block, nest.data) else sch.reindex(block, ("read", nest.data))
     sch.pad_einsum(block, factors)
     if window is not None:
-        # pad_einsum wants plain indices; the window was made plain for it and is folded back.
+        # pad_einsum wants plain indices; a window, or rows of several lines, were made plain for it and are
+        # folded back.
         sch.compute_inline(window)
     if nest.plain and nest.staged is not None and (pad_rows or pad_sums):
         sch.compute_inline(sch.get_sblock(nest.staged))
@@ -107,6 +109,13 @@ def pad_operands(sch: s_tir.Schedule, nest: Contraction, lanes: int, mr: int, nr
         wide = lanes if nest.data_channel == nest.data_rank - 1 else 1
         copy_in_vectors(sch, producer_of(sch, block, nest.data), wide, nest.is_worth_threads)
     return pad_rows or pad_columns
+
+
+def _reads_plainly(sch: s_tir.Schedule, block: Any, read: int) -> bool:
+    """Tell whether each index of an operand is an axis of the block."""
+    source = sch.get(block).reads[read].source
+    loads = (load for load in loads_of(sch.get(block).body) if load.source.same_as(source))
+    return all(isinstance(index, Var) for load in loads for index in load.indices)
 
 
 def block_of_result(sch: s_tir.Schedule, block: Any, last: Any | None, padded: bool) -> Any:

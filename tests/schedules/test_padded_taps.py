@@ -46,7 +46,8 @@ def test_nothing_is_left_out_where_nothing_is_zero(workload):
 def test_results_are_the_same(shape, layout, target, assert_right):
     workload = conv(layout, **SHAPES[shape])
     space = CONV2D.space(workload.func, target)
-    for knobs in ({}, space.points[np.random.default_rng(3).integers(len(space.points))]):
+    points = [point for point in space.points if not point.get("rows")]  # tiles of one line
+    for knobs in ({}, points[np.random.default_rng(3).integers(len(points))]):
         assert_right(workload, CONV2D.scheduled(workload.func, target, {**knobs, "skip": 1}))
 
 

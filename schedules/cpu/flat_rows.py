@@ -1,0 +1,94 @@
+"""Tiles that go on from one line of the output to the next: `flat_rows_form`, beside tiles of one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tvm import s_tir
+
+from ..contraction import find_contraction
+from ..flat_rows_form import find_flat_rows, restate
+from ..space import Constraint, Knob, Knobs, KnobSpace
+from .register_tile import register_tile
+from .tile_choice import ROW_STREAMS, TileChoice, tile_cost
+from .tile_space import tile_space
+
+# What tiles of all rows must cost at most, of what those of lines cost. Of short sums they are worth less
+# than finding where each row begins takes: time over that of lines, 1x1 with equally full tiles, 2 threads of
+# a Zen 3: 16 channels 1.1, 64 1.0 to 1.07, 192 and more 0.92 to 1.02.
+_WORTH_ONE_AXIS, _LEAST_DEPTH = 0.98, 96
+
+
+def schedule_tiles(sch: s_tir.Schedule, *, rows: int = 0, **knobs: int) -> None:
+    """Rewrite a contraction in place, which `tiles_algorithm` has put into its form: see `register_tile`."""
+    del rows
+    register_tile(sch, **knobs)
+
+
+def tiles_algorithm(knobs: Knobs) -> str | None:
+    """Name the form in which the rows of all lines are one axis, where they are to be."""
+    return f"flat_rows_{knobs['rows']}" if knobs.get("rows") else None
+
+
+def tiles_of_lines_or_all(func: Any, choice: TileChoice, default: Knobs) -> KnobSpace:
+    """Return the tiles of one line, and those of all lines' rows where these are several axes.
+
+    The latter are the default where the last tile of a line has so few rows that they cost less. Times over
+    those of lines, 2 threads of a Zen 3: 1x1 of 13x13 pixels 0.91, 7x7 0.95 to 1.0, 8 of 7x7 0.85, 4 times 50
+    rows by 768 x 768 0.96, 8 times 13 0.95. Lines leave out taps that meet only padding, one axis does not.
+    """
+    lines, nest = tile_space(choice, default), choice.nest
+    found, vectors = find_flat_rows(func), default["nr"] // default["lanes"]
+    if found is None or nest.depth < _LEAST_DEPTH:
+        return lines
+    candidates = range(1, min(choice.fitting_rows(vectors), ROW_STREAMS, found.rows) + 1)
+    if not candidates:
+        return lines
+    rows = min(candidates, key=lambda mr: found.tiles(mr) * mr * tile_cost(mr, vectors))
+    one_axis = find_contraction(restate(func, rows))
+    assert one_axis is not None, "the form is a product"
+    flat = replace(choice, nest=one_axis)
+    tile = {**default, "mr": rows, **flat.blocks(rows, default["nr"])}
+    cost = found.tiles(rows) * rows * tile_cost(rows, vectors)
+    by_lines = nest.outer_rows * _cost_of_line(nest.row_extent, default["mr"], vectors)
+    is_cheaper = not nest.padded and cost < _WORTH_ONE_AXIS * by_lines
+    return _either(lines, tile_space(flat, tile), rows, is_cheaper)
+
+
+def _cost_of_line(rows: int, mr: int, vectors: int) -> float:
+    """Estimate what a line takes, whose last tile may have fewer rows."""
+    rest = rows % mr
+    return (rows - rest) * tile_cost(mr, vectors) + (rest and rest * tile_cost(rest, vectors))
+
+
+def _either(lines: KnobSpace, flat: KnobSpace, rows: int, is_flat: bool) -> KnobSpace:
+    """Return the points of two spaces: those of tiles of one line, and those of ``rows`` rows of any."""
+    meaning = "rows of a tile that goes on with the next line; 0: tiles are of one line"
+    others = {knob.name: knob.values for knob in flat.knobs}
+    values = {knob.name: {*knob.values, *others.get(knob.name, ())} for knob in lines.knobs}
+    knobs = (replace(knob, values=tuple(sorted(values[knob.name]))) for knob in lines.knobs)
+    # Taps that meet only padding are known along a line.
+    alone = {name: 0 for name in values if name not in others}
+    off = [Constraint(f"{name} is 0 where rows is not", partial(_is_off, name)) for name in alone]
+    constraints = (
+        Constraint(f"rows is 0 or {rows}", lambda k: k["rows"] in (0, rows)),
+        *(replace(each, holds=partial(_where_lines, each.holds)) for each in lines.constraints),
+        *(replace(each, holds=partial(_where_flat, each.holds)) for each in (*flat.constraints, *off)),
+    )
+    default = {"rows": rows, **alone, **flat.default} if is_flat else {"rows": 0, **lines.default}
+    return KnobSpace((Knob("rows", (0, rows), meaning), *knobs), constraints, default)
+
+
+def _where_lines(holds: Callable[[Knobs], bool], knobs: Knobs) -> bool:
+    return knobs["rows"] > 0 or holds(knobs)
+
+
+def _where_flat(holds: Callable[[Knobs], bool], knobs: Knobs) -> bool:
+    return knobs["rows"] == 0 or holds(knobs)
+
+
+def _is_off(name: str, knobs: Knobs) -> bool:
+    return knobs[name] == 0
