@@ -27,6 +27,8 @@ from .dots import DOTS, dots_space
 _FEWER_PIXELS = 4
 # Dots of more rows than `dots` takes by itself are for as many registers: with AVX2 7x7 of 512 takes 1.05.
 _MANY_REGISTERS = 32
+# No window is wider.
+_MOST_TAPS = 16
 
 
 def schedule_im2col(sch: s_tir.Schedule, **knobs: int) -> None:
@@ -41,8 +43,9 @@ def schedule_im2col(sch: s_tir.Schedule, **knobs: int) -> None:
             # Loops over single axes, whose places cost no divisions.
             lines = sch.split(lines[0], [images, *place])
             _, *window = sch.split(last, summed)
-            for loop in window:
-                sch.unroll(loop)
+            for loop, taps in zip(window, summed[1:], strict=True):
+                if taps <= _MOST_TAPS:  # Channels may come last: LLVM takes ten seconds for 512 of them.
+                    sch.unroll(loop)
         sch.parallel(sch.fuse(*lines))
 
 
