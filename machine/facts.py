@@ -34,6 +34,9 @@ _L1_BYTES = 32 * 1024
 _L2_BYTES = 512 * 1024
 _L3_BYTES = 8 * 1024 * 1024
 
+LINE_BYTES = 64
+"""What a cache moves at once."""
+
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
 

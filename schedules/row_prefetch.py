@@ -20,6 +20,7 @@ from tvm.ir import TensorLoad
 from tvm.tirx import ForKind
 from tvm_ffi import structural_map, structural_walk
 
+from ..machine.facts import LINE_BYTES
 from .analysis import index_variables
 from .restatement import replaced, without_mark
 
@@ -29,7 +30,6 @@ AHEAD_MARK = "tunesmith.rows_ahead"
 FETCHING_MARK = "tunesmith.fetching"
 """Annotation of a loop in it, over the vectors of a row: here the same elements of later rows are fetched."""
 
-_LINE_BYTES = 64
 # Operands of LLVM's intrinsic: to read, into L2, data. What L1 fetches takes the places of what it waits for.
 # With prefetches into L2, on 2 threads of a Zen 4, layer_norm of 4096 x 4096 takes 0.71 of the time, rms_norm
 # of 16384 x 1024 0.72, softmax of 4096 x 8192 0.80, 12 rows by a transposed 4096 x 4096 0.81; tiles of 8 rows
@@ -81,7 +81,7 @@ def lines_of(load: Any, loop: Any) -> Iterator[Any]:
     """Yield the first element of each line of the cache that an iteration of a loop reads by a load."""
     inner: list[Any] = []
     structural_walk(loop.body, [(tirx.For, inner.append)])
-    line = max(1, _LINE_BYTES * 8 // int(tvm.DataType(str(load.source.dtype)).bits))
+    line = max(1, LINE_BYTES * 8 // int(tvm.DataType(str(load.source.dtype)).bits))
     along = [each for each in inner if each.loop_var in index_variables(load.indices)]
     strides = [line if each.kind == ForKind.VECTORIZED else 1 for each in along]
     for place in product(*(range(0, int(i.extent), s) for i, s in zip(along, strides, strict=True))):

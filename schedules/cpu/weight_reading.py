@@ -11,7 +11,7 @@ from math import ceil
 
 import tvm
 
-from ...machine.facts import Facts
+from ...machine.facts import LINE_BYTES, Facts
 from ..contraction import Contraction, weight_exceeds_l2
 from ..panel_prefetch import steps_between
 from ..space import Knobs
@@ -51,8 +51,6 @@ _CROSSING_TILES, _KEPT_BY_L2 = 4, 3 / 16
 # row, as of AVX2, 0.35 to 0.70 (0.50 to 0.90, 0.66 to 0.86).
 _KEPT_BY_L3 = 3 / 8
 
-_LINE_BYTES = 64
-
 
 @dataclass(frozen=True)
 class WeightReading:
@@ -77,7 +75,7 @@ class WeightReading:
 
     def lines(self, nr: int) -> int:
         """Return the lines of a cache that a step of the sum reads of the weight, for nr columns."""
-        return ceil(nr * self._item / _LINE_BYTES)
+        return ceil(nr * self._item / LINE_BYTES)
 
     def is_soon_read(self, tiles: int, nr: int) -> bool:
         """Tell whether tiles of rows, so many, are to read the weight where it lies: packing takes longer."""
@@ -122,7 +120,7 @@ class WeightReading:
     @property
     def _crosses_lines(self) -> bool:
         """Tell whether rows begin within lines of a cache, and units wait for the second one."""
-        return self.nest.columns * self._item % _LINE_BYTES != 0 and not self.machine.takes_halves
+        return self.nest.columns * self._item % LINE_BYTES != 0 and not self.machine.takes_halves
 
     def _evicts_itself(self, nr: int) -> bool:
         """Tell whether a panel's rows need more of L2's sets, where they lie, than there are."""

@@ -27,7 +27,7 @@ from typing import Any
 import tvm
 from tvm import s_tir
 
-from ...machine.facts import Facts, facts
+from ...machine.facts import LINE_BYTES, Facts, facts
 from ..rule import ScheduleRule
 from ..sliding_window import Window, find_window
 from ..space import Constraint, Knob, Knobs, KnobSpace
@@ -44,8 +44,6 @@ _VECTORS = (1, 2, 3, 4)
 _LINES = (1, 2, 4, 7, 8, 14, 16, 28)
 # Cycles to copy a vector of the image, and to multiply and add one.
 _CYCLES_PADDED, _CYCLES_MULTIPLIED = 1.5, 0.5
-# Threads that write parts of a line of the cache wait for each other, and each reads all of it.
-_LINE_BYTES = 64
 # Channels that are read in one stretch: pooling 2x2 of 256 channels at 56x56 takes 0.030 ms with 4 vectors of
 # one pixel, 0.035 with one of 4, 2 threads of a Zen 3 (0.126 with steps outside the lines).
 _WIDE_VECTORS = 4
@@ -171,8 +169,9 @@ def _blocks(nest: Window, machine: Facts, lanes: int) -> tuple[int, int]:
     # Input lines an output line: transposed convolutions have a part of one.
     stride = floor(stride) if stride >= 1 else stride
     vector_bytes = int(tvm.DataType(nest.dtype).bits) // 8 * lanes
-    most, line_steps = machine.l2_bytes // 4 // vector_bytes, max(1, _LINE_BYTES // vector_bytes)
+    most, line_steps = machine.l2_bytes // 4 // vector_bytes, max(1, LINE_BYTES // vector_bytes)
     steps = channels // lanes
+    # Threads that write parts of a line of the cache wait for each other, and each reads all of it.
     groups = [g for g in divisors(steps) if g % line_steps == 0] or [steps]
 
     def padded(block: int) -> int:

@@ -326,6 +326,16 @@ def test_data_that_lie_along_the_rows_are_turned(transpose, m, k, target, assert
     assert [int(extent) for extent in copied.shape] == [m, k]
 
 
+@pytest.mark.parametrize(("m", "together"), [(48, 2), (40, 1)])
+def test_a_thread_turns_squares_of_a_line_together(m, together):
+    """Sixteen elements are a line of a cache: two squares of AVX2, where all are whole ones."""
+    workload = ts.workload("matmul", m=m, n=40, k=64, transpose="TN")
+    schedule = MATMUL.scheduled(workload.func, cpu("haswell"), {"stage": 1})
+    stretch, _, squares = schedule.get_loops(schedule.get_sblock("A_global_o"))
+    assert int(schedule.get(squares).extent) == together
+    assert int(schedule.get(stretch).extent) * together * 8 == m
+
+
 def test_a_batch_of_data_is_turned_each_by_itself(target, assert_right):
     workload = ts.workload("batch_matmul", b=3, m=24, n=40, k=16, transpose="TN")
     assert_right(workload, MATMUL.scheduled(workload.func, target, {"stage": 1}))
