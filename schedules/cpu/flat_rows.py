@@ -13,13 +13,13 @@ from ..contraction import find_contraction
 from ..flat_rows_form import find_flat_rows, restate
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .register_tile import register_tile
-from .tile_choice import ROW_STREAMS, TileChoice, tile_cost
+from .tile_choice import ROW_STREAMS, TileChoice
 from .tile_space import tile_space
 
 # What tiles of all rows must cost at most, of what those of lines cost. Of short sums they are worth less
-# than finding where each row begins takes: time over that of lines, 1x1 with equally full tiles, 2 threads of
-# a Zen 3: 16 channels 1.1, 64 1.0 to 1.07, 192 and more 0.92 to 1.02.
-_WORTH_ONE_AXIS, _LEAST_DEPTH = 0.98, 96
+# than finding where each row begins takes: time over that of lines, 1x1, 2 threads of a Zen 3, 16 channels
+# 1.1, 64 and 96 1.0 to 1.07, 128 and more 0.93 to 1.01.
+_WORTH_ONE_AXIS, _LEAST_DEPTH = 0.99, 128
 
 
 def schedule_tiles(sch: s_tir.Schedule, *, rows: int = 0, **knobs: int) -> None:
@@ -36,9 +36,10 @@ def tiles_algorithm(knobs: Knobs) -> str | None:
 def tiles_of_lines_or_all(func: Any, choice: TileChoice, default: Knobs) -> KnobSpace:
     """Return the tiles of one line, and those of all lines' rows where these are several axes.
 
-    The latter are the default where the last tile of a line has so few rows that they cost less. Times over
-    those of lines, 2 threads of a Zen 3: 1x1 of 13x13 pixels 0.91, 7x7 0.95 to 1.0, 8 of 7x7 0.85, 4 times 50
-    rows by 768 x 768 0.96, 8 times 13 0.95. Lines leave out taps that meet only padding, one axis does not.
+    The latter are the default where they compute less, or fill the registers better. Times over those of
+    lines, 2 threads of a Zen 3: 1x1 of 13x13 pixels 0.94 and 0.96, 27x27 0.75, 8 and 4 of 7x7 0.85 and 0.88,
+    28x28 and 14x14 0.94 to 1.01, 4 times 50 rows by 768 x 768 0.96, 8 times 13 0.94. Lines leave out taps
+    that meet only padding, one axis does not.
     """
     lines, nest = tile_space(choice, default), choice.nest
     found, vectors = find_flat_rows(func), default["nr"] // default["lanes"]
@@ -47,21 +48,15 @@ def tiles_of_lines_or_all(func: Any, choice: TileChoice, default: Knobs) -> Knob
     candidates = range(1, min(choice.fitting_rows(vectors), ROW_STREAMS, found.rows) + 1)
     if not candidates:
         return lines
-    rows = min(candidates, key=lambda mr: found.tiles(mr) * mr * tile_cost(mr, vectors))
+    rows = min(candidates, key=lambda mr: choice.cost_of(found.rows, mr, vectors))
     one_axis = find_contraction(restate(func, rows))
     assert one_axis is not None, "the form is a product"
     flat = replace(choice, nest=one_axis)
     tile = {**default, "mr": rows, **flat.blocks(rows, default["nr"])}
-    cost = found.tiles(rows) * rows * tile_cost(rows, vectors)
-    by_lines = nest.outer_rows * _cost_of_line(nest.row_extent, default["mr"], vectors)
+    cost = choice.cost_of(found.rows, rows, vectors)
+    by_lines = nest.outer_rows * choice.cost_of(nest.row_extent, default["mr"], vectors)
     is_cheaper = not nest.padded and cost < _WORTH_ONE_AXIS * by_lines
     return _either(lines, tile_space(flat, tile), rows, is_cheaper)
-
-
-def _cost_of_line(rows: int, mr: int, vectors: int) -> float:
-    """Estimate what a line takes, whose last tile may have fewer rows."""
-    rest = rows % mr
-    return (rows - rest) * tile_cost(mr, vectors) + (rest and rest * tile_cost(rest, vectors))
 
 
 def _either(lines: KnobSpace, flat: KnobSpace, rows: int, is_flat: bool) -> KnobSpace:

@@ -180,8 +180,11 @@ class TileChoice:
 
     def cost(self, mr: int, vectors: int) -> float:
         """Estimate what a line takes."""
-        sums = self.nest.tiles_in_line(mr) * mr * self._multiplied_columns(vectors)
-        return sums * tile_cost(mr, vectors)
+        return self.cost_of(self.nest.row_extent, mr, vectors)
+
+    def cost_of(self, rows: int, mr: int, vectors: int) -> float:
+        """Estimate what an axis of so many rows takes."""
+        return ceil(rows / mr) * mr * self._multiplied_columns(vectors) * tile_cost(mr, vectors)
 
     def _multiplied_columns(self, vectors: int) -> float:
         """Return the computed columns, those of a weight that is filled up by the taps that panels have."""

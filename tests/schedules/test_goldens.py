@@ -14,6 +14,10 @@ TARGET = as_target(
 )
 
 RESNET_3X3 = {"n": 1, "h": 56, "w": 56, "ci": 64, "co": 64, "kh": 3, "kw": 3, "padding": 1}
+ODD_NCHW = {
+    **{"n": 2, "h": 35, "w": 39, "ci": 32, "co": 45, "kh": 3, "kw": 3},
+    **{"layout": "NCHW", "bias": 1, "relu": 1},
+}
 WORKLOADS = {
     "matmul_square": ts.workload("matmul", m=1024, n=1024, k=1024),
     "matmul_primes": ts.workload("matmul", m=127, n=131, k=137),
@@ -22,9 +26,8 @@ WORKLOADS = {
     "linear_relu_one_row": ts.workload("linear_relu", m=1, n=4096, k=4096),
     "conv2d": ts.workload("conv2d", **RESNET_3X3, stride=2),
     "conv2d_winograd": ts.workload("conv2d", **RESNET_3X3, bias=1, relu=1),
-    "conv2d_cut_lines_nchw": ts.workload(
-        "conv2d", n=2, h=35, w=39, ci=32, co=45, kh=3, kw=3, stride=1, layout="NCHW", bias=1, relu=1
-    ),
+    "conv2d_cut_lines_nchw": ts.workload("conv2d", **ODD_NCHW, padding=1),
+    "conv2d_flat_rows_nchw": ts.workload("conv2d", **ODD_NCHW),
     "add": ts.workload("add", m=3136, n=256),
 }
 

@@ -33,7 +33,7 @@ WORKLOADS = {
     "pointwise": (CONV2D, convolution(**ENDED)),
     "images": (CONV2D, convolution(n=3, h=7, w=7, residual=1)),
     "strided": (CONV2D, convolution(n=2, h=13, w=9, stride=2, bias=1)),
-    "window": (CONV2D, convolution(h=9, w=9, kh=3, kw=3, relu=1)),
+    "window": (CONV2D, convolution(h=9, w=9, ci=48, kh=3, kw=3, relu=1)),
     "padded": (CONV2D, convolution(h=8, w=7, kh=3, kw=3, padding=1, stride=2, bias=1)),
     "columns_that_are_no_panels": (CONV2D, convolution(h=7, w=7, co=100, bias=1)),
     "one_dimension": (CONV2D, ts.workload("conv1d", n=3, l=19, ci=64, co=40, kernel=3, stride=2, padding=1)),
@@ -42,7 +42,7 @@ WORKLOADS = {
         CONV2D_CHANNELS_FIRST,
         convolution(h=11, w=12, padding=1, layout="NCHW", **ENDED),
     ),
-    "channels_first_odd": (CONV2D_CHANNELS_FIRST, convolution(h=9, w=11, ci=100, co=33, layout="NCHW")),
+    "channels_first_odd": (CONV2D_CHANNELS_FIRST, convolution(h=9, w=11, ci=130, co=33, layout="NCHW")),
     "float64": (CONV2D, convolution("float64", h=7, w=7)),
     "float16": (CONV2D, convolution("float16", h=7, w=7, bias=1)),
     "sequences": (MATMUL, sequences(5, 13)),
@@ -51,7 +51,7 @@ WORKLOADS = {
 EVEN = {
     "lines_of_whole_tiles": (CONV2D, convolution(h=12, w=12)),
     "taps_that_meet_only_padding": (CONV2D, convolution(kh=3, kw=3, padding=1)),
-    "short_sums": (CONV2D, convolution(ci=64)),
+    "short_sums": (CONV2D, convolution(ci=96)),
 }
 
 
