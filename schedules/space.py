@@ -98,11 +98,14 @@ class KnobSpace:
         Rules that every point keeps.
     default : mapping
         The point chosen without a search; it lies in the space.
+    alternative : mapping or None
+        The default of another part of the space: what completes knobs that the default does not fit.
     """
 
     knobs: tuple[Knob, ...]
     constraints: tuple[Constraint, ...]
     default: Knobs
+    alternative: Knobs | None = None
 
     def in_form(self, knob: Knob, default: int) -> KnobSpace:
         """Return the same space after the knob of a form, which has no values but its candidates."""
@@ -112,6 +115,7 @@ class KnobSpace:
             knobs=(knob, *self.knobs),
             constraints=(Constraint(rule, lambda k: k[knob.name] in values), *self.constraints),
             default={knob.name: default, **self.default},
+            alternative=self.alternative and {knob.name: default, **self.alternative},
         )
 
     @property
@@ -182,7 +186,7 @@ class KnobSpace:
         return all(c.holds(knobs) for c in self.constraints)
 
     def check(self, knobs: Mapping[str, Any]) -> dict[str, int]:
-        """Complete knobs with the default and check them.
+        """Complete knobs with the default, or the alternative where only that fits them, and check them.
 
         Values outside the candidates are allowed as long as the constraints hold: a person may try what the
         search does not. A knob with the candidates 0 and 1 is a switch, which has no other positions.
@@ -198,7 +202,10 @@ class KnobSpace:
                 raise unknown_name("knob", name, known)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
                 raise InputError(f"a knob's value is an integer of at least 0: {name}={value!r}")
-        full = {**self.default, **{name: int(value) for name, value in knobs.items()}}
+        given = {name: int(value) for name, value in knobs.items()}
+        full = {**self.default, **given}
+        if self.alternative and not self.allows(full) and self.allows({**self.alternative, **given}):
+            full = {**self.alternative, **given}
         for constraint in self.constraints:
             if not constraint.holds(full):
                 found = ", ".join(f"{k}={v}" for k, v in full.items())

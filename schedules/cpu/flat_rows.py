@@ -73,8 +73,10 @@ def _either(lines: KnobSpace, flat: KnobSpace, rows: int, is_flat: bool) -> Knob
         *(replace(each, holds=partial(_where_lines, each.holds)) for each in lines.constraints),
         *(replace(each, holds=partial(_where_flat, each.holds)) for each in (*flat.constraints, *off)),
     )
-    default = {"rows": rows, **alone, **flat.default} if is_flat else {"rows": 0, **lines.default}
-    return KnobSpace((Knob("rows", (0, rows), meaning), *knobs), constraints, default)
+    defaults = {"rows": 0, **lines.default}, {"rows": rows, **alone, **flat.default}
+    return KnobSpace(
+        (Knob("rows", (0, rows), meaning), *knobs), constraints, defaults[is_flat], defaults[not is_flat]
+    )
 
 
 def _where_lines(holds: Callable[[Knobs], bool], knobs: Knobs) -> bool:

@@ -131,6 +131,16 @@ def test_a_form_that_is_none_of_a_function_is_refused():
         restate(convolution().func, 170)
 
 
+@pytest.mark.parametrize("name", ["pointwise", "channels_first"])
+def test_tiles_of_the_other_kind_have_a_default_of_their_own(name):
+    rule, workload = WORKLOADS[name]
+    space = rule.space(workload.func, AVX2)
+    lines = space.check({"rows": 0})
+    assert lines["rows"] == 0 and lines["block_rows"] % 3 == 0  # three tiles of 5 are a line
+    assert space.check({"rows": 0, "nr": 8})["block_rows"] == lines["block_rows"]
+    assert space.check({"nr": 8}) == {**space.default, "nr": 8}
+
+
 def test_knobs_of_the_other_tiles_are_refused():
     func = WORKLOADS["padded"][1].func
     with pytest.raises(InputError, match="skip is 0 where rows is not"):
