@@ -35,7 +35,7 @@ from tvm_ffi import structural_map
 
 from .analysis import index_variables, loads_of
 from .attention_nest import LITTLE, LONGEST, PARTS, TOTAL, Attention
-from .contraction import product_operands
+from .products import product_operands
 from .restatement import held_block, held_blocks, nests, replaced, whole, with_nests
 from .vector_expressions import shuffled
 

@@ -25,7 +25,7 @@ from ..machine.errors import InputError
 from .analysis import loads_of
 from .attention_bound import can_bound, with_bound
 from .attention_nest import PADDED_KEYS, PADDED_VALUES, Attention, find_attention
-from .contraction import product_operands
+from .products import product_operands
 from .restatement import held_block, held_blocks, nests, replaced, with_longer_axis, with_nests
 
 

@@ -20,7 +20,7 @@ from .analysis import (
     output_blocks,
     static_extents,
 )
-from .contraction import product_operands
+from .products import product_operands
 
 PADDED_KEYS = "attention_padded_keys"
 """The block that lengthens the keys, in the form of `attention_form`."""

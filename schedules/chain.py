@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tvm.tirx import IterVar
 
 from .analysis import are_just, loads_of
-from .contraction import Contraction, product_operands
+from .contraction import Contraction
 from .restatement import held_blocks, replaced
 
 _Kind = TypeVar("_Kind", bound="ProductChain")
@@ -109,11 +109,8 @@ def product_chain(func: Any, nest: Contraction, kind: type[_Kind]) -> _Kind | No
     ``kind``: a class of `ProductChain`.
     """
     blocks = held_blocks(func)
-    operands = product_operands(blocks[nest.block])
-    assert operands is not None, "a contraction sums products"
-    data, weight = operands if nest.data_first else operands[::-1]
-    after = tuple(blocks[name] for name in nest.epilogue)
-    found = kind(blocks[nest.block], after, nest, data, weight)
+    block, after = blocks[nest.block], tuple(blocks[name] for name in nest.epilogue)
+    found = kind(block, after, nest, *nest.operands(block))
     return found if found.is_simple(func) else None
 
 

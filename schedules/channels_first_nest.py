@@ -11,7 +11,7 @@ from tvm import te
 
 from .analysis import are_just, loads_of
 from .chain import Chain, block_axes
-from .contraction import find_contraction, product_operands
+from .contraction import find_contraction
 from .restatement import held_blocks, replaced
 
 
@@ -52,9 +52,7 @@ def find_channels_first(func: Any) -> ChannelsFirst | None:
         return None
     blocks = held_blocks(func)
     block, after = blocks[nest.block], tuple(blocks[name] for name in nest.epilogue)
-    operands = product_operands(block)
-    assert operands is not None, "a contraction sums products"
-    data, weight = operands if nest.data_first else operands[::-1]
+    data, weight = nest.operands(block)
     turned = nest.weight_axes[0] == nest.column and not nest.constant_weight
     pad = blocks[nest.staged] if nest.staged else None
     found = ChannelsFirst(block, after, data, weight, pad, turned)

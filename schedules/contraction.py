@@ -10,11 +10,12 @@ from typing import Any
 import tvm
 from tvm import s_tir
 from tvm.ir import TensorLoad
-from tvm.tirx import Add, Cast, IterVar, Mul, Var
+from tvm.tirx import IterVar, Var
 
 from ..kernels.operator import CONSTANT_ARGUMENTS
 from ..machine.facts import Facts
 from .analysis import block_names, index_variables, one_reduction, static_extents
+from .products import product_operands
 from .surroundings import blocks_around, lies_in_rows, made_of, makes_panels
 from .transforms import LEAST_PARALLEL_SUMS
 from .window_padding import FilledAxis, PaddedAxis, filled_axes, padded_axes
@@ -161,6 +162,12 @@ class Contraction:
         """Products summed for one output."""
         return prod(self.extents[position] for position in self.reductions)
 
+    def operands(self, block: Any) -> tuple[TensorLoad, TensorLoad]:
+        """Return the loads of data and weight by the block that sums their products."""
+        found = product_operands(block)
+        assert found is not None, "a contraction sums products"
+        return found if self.data_first else found[::-1]
+
     @property
     def weight_bytes(self) -> int:
         """Bytes of one contraction's weight."""
@@ -241,24 +248,6 @@ def find_contraction(func: Any) -> Contraction | None:
         filled=filled_axes(sch, weight_block, block, operands[weight].indices, column),
         constant_weight=all(is_constant_argument(func, each) for each in weights),
     )
-
-
-def product_operands(block: Any) -> tuple[TensorLoad, TensorLoad] | None:
-    """Return the two loads of ``out = out + a * b``, casts allowed, or None for another body."""
-    value = getattr(block.body, "value", None)
-    if not isinstance(value, Add):
-        return None
-    product = _uncast(value.b) if isinstance(_uncast(value.a), TensorLoad) else _uncast(value.a)
-    if not isinstance(product, Mul):
-        return None
-    a, b = _uncast(product.a), _uncast(product.b)
-    return (a, b) if isinstance(a, TensorLoad) and isinstance(b, TensorLoad) else None
-
-
-def _uncast(value: Any) -> Any:
-    while isinstance(value, Cast):
-        value = value.value
-    return value
 
 
 def _roles(

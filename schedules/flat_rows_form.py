@@ -55,9 +55,9 @@ class FlatRows(ProductChain):
         """How many rows there are."""
         return prod(self.extents)
 
-    def tiles(self, rows: int) -> int:
-        """Return how many tiles of so many rows there are, the last one perhaps not of rows of its own."""
-        return ceil(self.rows / rows)
+    def in_tiles(self, of_tile: int) -> int:
+        """Return the rows of whole tiles of so many; the last ones may be computed twice."""
+        return ceil(self.rows / of_tile) * of_tile
 
     def place(self, row: Any, of_tile: int) -> list[Any]:
         """Return where a row of tiles of so many lies along the axes of the output."""
@@ -100,7 +100,7 @@ def restate(func: Any, of_tile: int) -> Any:
     found = find_flat_rows(func)
     if found is None or not 0 < of_tile <= found.rows:
         raise InputError(f"the function is no product of at least {of_tile} rows along several axes")
-    shape = [whole(found.tiles(of_tile) * of_tile), whole(found.nest.columns)]
+    shape = [whole(found.in_tiles(of_tile)), whole(found.nest.columns)]
     output = tirx.decl_buffer(shape, str(found.output.dtype), OUTPUT)
     given = [found.data.source, found.weight.source, *found.beside, output]
     (*product, last), between = stage_nests(given, _define(found, of_tile))
@@ -133,7 +133,7 @@ def _define(found: FlatRows, of_tile: int) -> list[Any]:
     """Return the TE tensors data, weight, what is read beside the sums, and the output in rows."""
     x, w, *others = placeholders([found.data.source, found.weight.source, *found.beside])
     *places, column = found.kept
-    rows, columns = found.tiles(of_tile) * of_tile, found.nest.columns
+    rows, columns = found.in_tiles(of_tile), found.nest.columns
     summed = [found.block.iter_vars[loop] for loop in found.nest.reductions]
     over = {v.var: te.reduce_axis((0, v.dom.extent), str(v.var.name).removeprefix("v_")) for v in summed}
 

@@ -26,7 +26,7 @@ from tvm.tirx import IndexMap, IntImm, IterVar, Var
 
 from ..machine.errors import InputError
 from .analysis import are_just, block_names, index_variables, one_reduction, static_extents
-from .contraction import product_operands
+from .products import product_operands
 from .restatement import replaced, summed_term, with_stages
 from .transforms import inline_blocks
 

@@ -12,15 +12,7 @@ from tvm.tirx import IntImm, Var
 from tvm_ffi import structural_map
 
 from ..machine.dot_instructions import WIDE
-from .analysis import (
-    block_names,
-    has_condition,
-    index_variables,
-    is_reduction,
-    loads_of,
-    static_extents,
-    written_buffer,
-)
+from .analysis import has_condition, index_variables, is_reduction, loads_of, static_extents, written_buffer
 from .restatement import is_step
 from .streaming import elements_before
 
@@ -38,18 +30,18 @@ def blocks_around(
     shape = tuple(int(e) for e in block.writes[0].source.shape)
     epilogue = tuple(takewhile(lambda name: static_extents(sch, name) == shape, after))
     padding = [n for n in prologue if has_condition(sch, n) and not _goes_into(sch, n, weight)]
-    if len(padding) > 1 or (padding and written_buffer(sch, padding[0]) != _origin(sch, data, plain).name):
+    origin = _origin(sch, prologue, data, plain)
+    if len(padding) > 1 or (padding and written_buffer(sch, padding[0]) != origin.name):
         return None
     widening = [name for name in prologue if widens(sch, name, data)]
     copies = [*padding, *widening, *(n for n in prologue if not plain and _brings_together(sch, n, data))]
     return prologue, copies[0] if copies else None, epilogue, after[len(epilogue) :]
 
 
-def _origin(sch: s_tir.Schedule, data: Any, plain: bool) -> Any:
+def _origin(sch: s_tir.Schedule, prologue: tuple[str, ...], data: Any, plain: bool) -> Any:
     """Return what the data of a plain product are copied from, or the data themselves."""
-    names = block_names(sch) if plain else []
-    copies = (sch.get(sch.get_sblock(name)) for name in names if written_buffer(sch, name) == data.name)
-    values = (getattr(copy.body, "value", None) for copy in copies)
+    blocks = [sch.get(sch.get_sblock(name)) for name in prologue if plain]
+    values = [getattr(block.body, "value", None) for block in blocks if block.body.buffer.same_as(data)]
     return next((value.source for value in values if isinstance(value, TensorLoad)), data)
 
 

@@ -15,7 +15,7 @@ from tvm.tirx import IterVar
 
 from ..machine.dot_instructions import WIDE, WIDENED
 from ..machine.errors import InputError
-from .contraction import find_contraction, product_operands
+from .contraction import find_contraction
 from .restatement import replaced, with_stages
 from .transforms import inline_blocks
 
@@ -40,9 +40,7 @@ def restate(func: Any, bits: int) -> Any:
         raise InputError(f"the function has no one sum of products of integers to widen to {bits} bits")
     sch = s_tir.Schedule(func)
     block = sch.get(sch.get_sblock(nest.block))
-    operands = product_operands(block)
-    assert operands is not None, "a contraction sums products"
-    data, weight = operands if nest.data_first else operands[::-1]
+    data, weight = nest.operands(block)
     tensors = _define(block, data, weight, wide)
     widened = s_tir.Schedule(with_stages(func, nest.block, (data.source, weight.source), tensors))
     inline_blocks(widened, nest.prologue)

@@ -29,7 +29,7 @@ from tvm import s_tir, te, tirx
 from tvm.sym import Analyzer
 
 from ..machine.errors import InputError
-from .contraction import Contraction, find_contraction, product_operands
+from .contraction import Contraction, find_contraction
 from .restatement import with_stages
 
 TAPS = 3
@@ -90,11 +90,9 @@ def find_convolution(func: Any) -> Convolution | None:
         return None
     schedule = s_tir.Schedule(func)
     node = schedule.get(schedule.get_sblock(nest.block))
-    operands = product_operands(node)
-    assert operands is not None, "a contraction sums products"
     variables = [v.var for v in node.iter_vars]
     n, p, q = (variables[r] for r in nest.rows)
-    data, same = operands[0 if nest.data_first else 1].indices, Analyzer().can_prove_equal
+    data, same = nest.operands(node)[0].indices, Analyzer().can_prove_equal
     for i, j in (windows, windows[::-1]):
         wanted = (n, p + variables[i], q + variables[j])
         if all(same(index, value) for index, value in zip(data, wanted, strict=False)):

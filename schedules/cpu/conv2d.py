@@ -1,8 +1,8 @@
 """Convolution as a matrix multiplication without a window matrix: rows are pixels, columns are channels.
 
-The nest and its rewriting are in ``register_tile``: a tile is ``mr`` neighbouring pixels of one output line
-by ``nr`` output channels, summed over the window and the input channels. Data is padded, or brought to
-channels last, in one parallel copy before the loops.
+The nest and its rewriting are in ``register_tile``: a tile is ``mr`` neighbouring pixels of one output line,
+or of all of them (``flat_rows``), by ``nr`` output channels, summed over the window and the input channels.
+Data is padded, or brought to channels last, in one parallel copy before the loops.
 """
 
 from __future__ import annotations

@@ -31,13 +31,12 @@ from tvm import s_tir
 from tvm.tirx import IndexMap
 
 from ...machine.facts import Facts, facts
-from ..analysis import loads_of
 from ..contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import copy_in_vectors, inline_blocks, panel_order, relayout_read, vectorize_last
-from .operand_layout import block_of_result, pad_operands, producer_of
+from .operand_layout import block_of_result, load_of, pad_operands, producer_of
 from .tile_choice import FMAS_IN_FLIGHT, ROW_STREAMS, dividing_lanes, tile_choice
 
 # More rows use what is packed into panels often enough. On 2 threads of a Zen 3, by 4096 x 4096: 16 rows take
@@ -121,9 +120,8 @@ def _copy_steps(sch: s_tir.Schedule, nest: Contraction, block: Any, lanes: int, 
         copy, channel, windows = sch.cache_read(block, nest.data, "global"), nest.data_channel, []
     else:
         copy, node = sch.reindex(block, ("read", nest.data)), sch.get(block)
-        read = next(load for load in loads_of(node.body) if load.source.same_as(node.reads[nest.data].source))
         # A window's loop of one iteration is no dimension of the copy.
-        place = {axis: dimension for dimension, axis in enumerate(read.indices)}
+        place = {axis: dimension for dimension, axis in enumerate(load_of(node, nest.data).indices)}
         *windows, channel = [place[var] for at in nest.reductions if (var := node.iter_vars[at].var) in place]
     if nest.staged:
         sch.compute_inline(sch.get_sblock(nest.staged))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from tvm import s_tir
@@ -37,14 +35,15 @@ def tiles_of_lines_or_all(func: Any, choice: TileChoice, default: Knobs) -> Knob
     """Return the tiles of one line, and those of all lines' rows where these are several axes.
 
     The latter are the default where they compute less, or fill the registers better. Times over those of
-    lines, 2 threads of a Zen 3: 1x1 of 13x13 pixels 0.94 and 0.96, 27x27 0.75, 8 and 4 of 7x7 0.85 and 0.88,
-    28x28 and 14x14 0.94 to 1.01, 4 times 50 rows by 768 x 768 0.96, 8 times 13 0.94. Lines leave out taps
-    that meet only padding, one axis does not.
+    lines, 2 threads of a Zen 3: 1x1 of 13x13 pixels 0.94 to 0.96, 27x27 0.96 to 0.98, 8 and 4 of 7x7 0.85 to
+    0.89, 28x28 and 14x14 0.89 to 1.01, 4 times 50 rows by 768 x 768 0.96, 8 times 13 0.94. Lines leave out
+    taps that meet only padding, one axis does not.
     """
     lines, nest = tile_space(choice, default), choice.nest
-    found, vectors = find_flat_rows(func), default["nr"] // default["lanes"]
-    if found is None or nest.depth < _LEAST_DEPTH:
+    found = find_flat_rows(func) if nest.depth >= _LEAST_DEPTH else None
+    if found is None:
         return lines
+    vectors = default["nr"] // default["lanes"]
     candidates = range(1, min(choice.fitting_rows(vectors), ROW_STREAMS, found.rows) + 1)
     if not candidates:
         return lines
@@ -67,11 +66,10 @@ def _either(lines: KnobSpace, flat: KnobSpace, rows: int, is_flat: bool) -> Knob
     knobs = (replace(knob, values=tuple(sorted(values[knob.name]))) for knob in lines.knobs)
     # Taps that meet only padding are known along a line.
     alone = {name: 0 for name in values if name not in others}
-    off = [Constraint(f"{name} is 0 where rows is not", partial(_is_off, name)) for name in alone]
     constraints = (
         Constraint(f"rows is 0 or {rows}", lambda k: k["rows"] in (0, rows)),
-        *(replace(each, holds=partial(_where_lines, each.holds)) for each in lines.constraints),
-        *(replace(each, holds=partial(_where_flat, each.holds)) for each in (*flat.constraints, *off)),
+        *(_of_part(False, each) for each in lines.constraints),
+        *(_of_part(True, each) for each in (*flat.constraints, *map(_off, alone))),
     )
     defaults = {"rows": 0, **lines.default}, {"rows": rows, **alone, **flat.default}
     return KnobSpace(
@@ -79,13 +77,10 @@ def _either(lines: KnobSpace, flat: KnobSpace, rows: int, is_flat: bool) -> Knob
     )
 
 
-def _where_lines(holds: Callable[[Knobs], bool], knobs: Knobs) -> bool:
-    return knobs["rows"] > 0 or holds(knobs)
+def _of_part(is_flat: bool, constraint: Constraint) -> Constraint:
+    """Return a rule for the points of one part only: tiles of one line, or of all rows."""
+    return replace(constraint, holds=lambda k: (k["rows"] > 0) != is_flat or constraint.holds(k))
 
 
-def _where_flat(holds: Callable[[Knobs], bool], knobs: Knobs) -> bool:
-    return knobs["rows"] == 0 or holds(knobs)
-
-
-def _is_off(name: str, knobs: Knobs) -> bool:
-    return knobs[name] == 0
+def _off(name: str) -> Constraint:
+    return Constraint(f"{name} is 0 where rows is not", lambda k: k[name] == 0)

@@ -27,7 +27,8 @@ from .dots import DOTS, dots_space
 _FEWER_PIXELS = 4
 # Dots of more rows than `dots` takes by itself are for as many registers: with AVX2 7x7 of 512 takes 1.05.
 _MANY_REGISTERS = 32
-# No window is wider.
+# Axes of a window that are unrolled; a longer one is that of the channels, where they come last: LLVM takes
+# ten seconds for 512 of them.
 _MOST_TAPS = 16
 
 
@@ -44,7 +45,7 @@ def schedule_im2col(sch: s_tir.Schedule, **knobs: int) -> None:
             lines = sch.split(lines[0], [images, *place])
             _, *window = sch.split(last, summed)
             for loop, taps in zip(window, summed[1:], strict=True):
-                if taps <= _MOST_TAPS:  # Channels may come last: LLVM takes ten seconds for 512 of them.
+                if taps <= _MOST_TAPS:
                     sch.unroll(loop)
         sch.parallel(sch.fuse(*lines))
 

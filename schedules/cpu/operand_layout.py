@@ -117,9 +117,13 @@ def pad_operands(sch: s_tir.Schedule, nest: Contraction, lanes: int, mr: int, nr
 
 def _reads_plainly(sch: s_tir.Schedule, block: Any, read: int) -> bool:
     """Tell whether each index of an operand is an axis of the block."""
-    source = sch.get(block).reads[read].source
-    loads = (load for load in loads_of(sch.get(block).body) if load.source.same_as(source))
-    return all(isinstance(index, Var) for load in loads for index in load.indices)
+    return all(isinstance(index, Var) for index in load_of(sch.get(block), read).indices)
+
+
+def load_of(node: Any, read: int) -> Any:
+    """Return how a block loads what it reads at a position."""
+    source = node.reads[read].source
+    return next(load for load in loads_of(node.body) if load.source.same_as(source))
 
 
 def block_of_result(sch: s_tir.Schedule, block: Any, last: Any | None, padded: bool) -> Any:
@@ -139,9 +143,8 @@ def block_of_result(sch: s_tir.Schedule, block: Any, last: Any | None, padded: b
 def _channel_axis(sch: s_tir.Schedule, nest: Contraction, block: Any) -> tuple[int, int]:
     """Return how many axes the data have that a block reads, and which of them the channels are."""
     node = sch.get(block)
-    data, channel = node.reads[nest.data].source, node.iter_vars[nest.reductions[-1]].var
-    read = next(load for load in loads_of(node.body) if load.source.same_as(data))
-    return len(read.indices), next(i for i, index in enumerate(read.indices) if index.same_as(channel))
+    indices, channel = load_of(node, nest.data).indices, node.iter_vars[nest.reductions[-1]].var
+    return len(indices), next(i for i, index in enumerate(indices) if index.same_as(channel))
 
 
 def pack_weight(

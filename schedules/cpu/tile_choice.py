@@ -14,6 +14,7 @@ import tvm
 
 from ...machine.facts import Facts, facts
 from ..contraction import Contraction
+from .even_parts import UNEVEN, even_divisor, even_part
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
 from .weight_reading import WeightReading
 
@@ -51,9 +52,6 @@ _SHARERS_OF_L3 = 16
 # So many panels of long sums may fill half of a thread's share: data are read once for each block of them. On
 # 2 threads of a Zen 3, 512 rows by 4096 columns, 11008 products: 302 ms with 4, 310 with 2, 356 with 1.
 _FEWEST_PANELS = 4
-
-# Larger blocks are worth this much more work on the thread that has most.
-_UNEVEN = 1.06
 
 # Turned data are worth their copy where so many panels meet them, and they fill half of L2. Products of data
 # that lie along the rows, 2 threads of a Zen 3: 128 x 768 x 768 take 0.77 of the time, 1024^3, where steps of
@@ -221,14 +219,14 @@ class TileChoice:
         share, panel = machine.l3_bytes // machine.cores, nest.depth * nr * item
         panels_in_l3 = max(share // _SHARERS_OF_L3 // panel, min(_FEWEST_PANELS, share // 2 // panel))
         rows_in_l2 = machine.l2_bytes // 2 // (nest.channels * mr * item)
-        columns = _part(panels, panels_in_l3, threads if by_columns else 1)
+        columns = even_part(panels, panels_in_l3, threads if by_columns else 1)
         whole = nest.is_turned or (self.products > 1 and machine.has_masks and not nest.constant_weight)
         if whole and panels % columns:
-            columns = _divisor(panels, panels_in_l3, threads if by_columns else 1)
+            columns = even_divisor(panels, panels_in_l3, threads if by_columns else 1)
         pack = (PACK_IN_BLOCK if by_columns else PACK_FIRST) if settled is None else settled
         # Rows of one block, and what is left of them, can be cut off where no panels are packed for it.
         one_block = pack == PACK_NOTHING and by_columns
-        rows = tiles if one_block else _part(tiles, rows_in_l2, 1 if by_columns else threads)
+        rows = tiles if one_block else even_part(tiles, rows_in_l2, 1 if by_columns else threads)
         if not by_columns and not nest.plain and nest.row_extent % mr:
             # Of tiles that have conditions LLVM keeps those of one line in registers, and spills others.
             rows = min(rows, nest.tiles_in_line(mr))
@@ -249,7 +247,7 @@ class TileChoice:
         parts = nest.outer_rows if cut else tiles
         item = int(tvm.DataType(nest.data_dtype).bits) // 8
         more = nest.outer_rows * nest.row_extent * nest.channels * item > nest.weight_bytes
-        even = ceil(parts / threads) * threads <= _UNEVEN * parts
+        even = ceil(parts / threads) * threads <= UNEVEN * parts
         return more and tiles >= 8 * threads and even and not (cut and nest.plain)
 
     def _settled_packing(self, tiles: int, nr: int) -> int | None:
@@ -288,22 +286,3 @@ def tile_cost(mr: int, vectors: int) -> float:
 def tile_choice(nest: Contraction, target: Any, products: int = 1, temporaries: int = 0) -> TileChoice:
     """Bring a nest and the facts of a target together."""
     return TileChoice(nest, facts(target), products, temporaries)
-
-
-def _part(whole: int, most: int, threads: int) -> int:
-    """Return the largest even part of at most ``most`` that leaves no thread much more than its share."""
-    sizes = ((n, ceil(whole / (threads * n))) for n in range(1, whole + 1))
-    share = ceil(whole / threads)
-    part = next((size for n, size in sizes if size <= most and n * size <= _UNEVEN * share), 1)
-    # A divisor that is not much smaller cuts no block short.
-    return next((d for d in range(part, part * 3 // 4, -1) if share % d == 0), part)
-
-
-def _divisor(whole: int, most: int, threads: int) -> int:
-    """Return the largest divisor of at most ``most`` that leaves no thread much more than its share.
-
-    A weight is turned in registers in whole blocks: 128 rows by 1280 x 1024, whose 40 panels are 8 blocks of
-    5 then, take 0.59 of the time that 5 blocks of 7 and what is left take.
-    """
-    divisors = [part for part in range(min(most, whole), 0, -1) if whole % part == 0]
-    return next((d for d in divisors if ceil(whole // d / threads) * threads * d <= _UNEVEN * whole), 1)

@@ -36,6 +36,14 @@ def own_workers(pid=None):
     ]
 
 
+def remaining_workers(pid=None):
+    """Return the workers that are left after those that were killed have had time to end."""
+    deadline = time.monotonic() + 10
+    while own_workers(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return own_workers(pid)
+
+
 @pytest.fixture(scope="module")
 def tuned(small, tiles, tmp_path_factory):
     path = tmp_path_factory.mktemp("tuned") / "t.db"
@@ -112,7 +120,7 @@ def test_progress_lines_are_aligned(tuned):
 
 
 def test_nothing_is_left_behind(tuned):
-    assert own_folders() == [] and own_workers() == []
+    assert own_folders() == [] and remaining_workers() == []
 
 
 def test_same_call_again_measures_nothing(tuned, small, tiles):
@@ -165,7 +173,7 @@ def test_every_fault_costs_one_trial_and_is_named(small, faulty, tmp_path):
         8: "no_such_block",
     }.items():
         assert words in records[fault].message
-    assert own_folders() == [] and own_workers() == []
+    assert own_folders() == [] and remaining_workers() == []
 
 
 def test_early_stopping_counts_trials_without_gain(small, tiles, tmp_path):
@@ -208,7 +216,7 @@ def test_interrupt_returns_the_best_so_far(small, tiles, tmp_path):
     )
     assert result.stopped_by == "interrupted" and result.best is not None
     assert result.trials == 3 == len(ts.Database(tmp_path / "t.db").records())
-    assert own_folders() == [] and own_workers() == []
+    assert own_folders() == [] and remaining_workers() == []
 
 
 def test_several_workloads_share_a_call(tiles, tmp_path):
@@ -233,10 +241,7 @@ def test_kill_9_loses_nothing_that_was_reported_and_the_rest_is_resumed(tmp_path
         told = [process.stdout.readline().strip() for _ in range(3)]
         process.kill()
     assert {r.id for r in ts.Database(database).records()} >= set(told)
-    deadline = time.monotonic() + 10
-    while own_workers(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert own_workers(process.pid) == []
+    assert remaining_workers(process.pid) == []
     subprocess.run(command, check=True, capture_output=True)
     records = ts.Database(database).records()
     assert len(records) == 12 == len({str(r.knobs) for r in records})
@@ -278,9 +283,7 @@ def test_sketch_space_is_searched_and_measured_against_the_default(small, tmp_pa
     ],
 )
 def test_bad_input_is_one_line(small, tmp_path, options, message):
-    # Workers of an earlier test may still be ending.
-    folders, workers = own_folders(), own_workers()
     with pytest.raises(ts.InputError, match=r"^[^\n]*$") as caught:
         ts.tune(small, **{"database": tmp_path / "t.db", **BRIEF, **options})
     assert message in str(caught.value)
-    assert set(own_folders()) <= set(folders) and set(own_workers()) <= set(workers)
+    assert own_folders() == [] and remaining_workers() == []
