@@ -16,9 +16,15 @@ def cpu_identity() -> str:
 
 
 @cache
+def cpu_flags() -> frozenset[str]:
+    """Return the features of the system's first CPU, by the system's names; none where unknown."""
+    return frozenset(_lines(_FEATURES).partition(":")[2].split())
+
+
+@cache
 def cpu_signature() -> str:
     """Return a short text that only CPUs of one model with equal features share; empty where unknown."""
-    features = " ".join(sorted(_lines(_FEATURES).partition(":")[2].split()))
+    features = " ".join(sorted(cpu_flags()))
     return hashlib.sha256(f"{cpu_identity()} {features}".encode()).hexdigest()[:16] if features else ""
 
 

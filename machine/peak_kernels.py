@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm import tirx
 from tvm.script import tirx as T
 
 from .dot_instructions import DotInstruction
+from .tile_instructions import (
+    CONFIGURATION_WORDS,
+    ROW_BYTES,
+    TILE_ROWS,
+    TileInstruction,
+    configured,
+    loaded,
+    permission,
+    released,
+    stored,
+    zeroed,
+)
 
 
 def multiply_add(threads: int, accumulators: int, lanes: int, dtype: str, rounds: int) -> Any:
@@ -71,6 +84,33 @@ def dot_products(instruction: DotInstruction, threads: int, accumulators: int, r
                     R[t, i, v] = acc[i, v]
 
     return main
+
+
+def tile_products(instruction: TileInstruction, threads: int, tiles: int, rounds: int) -> Any:
+    """Build the same with tiles: ``tiles`` of them gain the products of one of data and one of weight.
+
+    What describes the tiles is an argument: the sums come first, then the two operands. Each of the threads
+    does ``rounds * tiles`` products of tiles.
+    """
+    t, zero = tirx.Var("t", "int64"), T.int64(0)
+    words = tirx.decl_buffer((CONFIGURATION_WORDS,), "int64", "words")
+    operands = tirx.decl_buffer((2, TILE_ROWS, ROW_BYTES), "int8", "operands")
+    result = tirx.decl_buffer((threads, tiles, TILE_ROWS, instruction.lanes), instruction.sum_dtype, "result")
+    data, weight = tiles, tiles + 1
+    products = [tirx.Evaluate(instruction.added(sums, data, weight)) for sums in range(tiles)]
+    calls = [
+        configured(words),
+        *(zeroed(sums) for sums in range(tiles)),
+        *(loaded(tiles + i, tirx.address_of(operands[i, 0, 0]), ROW_BYTES) for i in range(2)),
+    ]
+    ends = [*(stored(i, tirx.address_of(result[t, i, 0, 0]), ROW_BYTES) for i in range(tiles)), released()]
+    repeated = tirx.For(
+        tirx.Var("r", "int64"), zero, T.int64(rounds), tirx.ForKind.SERIAL, tirx.SeqStmt(products)
+    )
+    body = tirx.SeqStmt([*map(tirx.Evaluate, calls), repeated, *map(tirx.Evaluate, ends)])
+    shared = tirx.For(t, zero, T.int64(threads), tirx.ForKind.PARALLEL, body)
+    asked = tirx.SeqStmt([tirx.Evaluate(permission()), shared])
+    return tirx.PrimFunc([words, operands, result], asked).with_attr("global_symbol", "main")
 
 
 def read(threads: int, accumulators: int, lanes: int, steps: int, rounds: int) -> Any:

@@ -26,11 +26,18 @@ from . import peak_kernels
 from .arrays import aligned_empty, as_tensor
 from .cache import cache_folder
 from .dot_instructions import DotInstruction, dot_instruction
-from .facts import Facts, facts, machine_fingerprint
+from .facts import Facts, facts, has_feature, machine_fingerprint
 from .target import host_target
+from .tile_instructions import (
+    ROW_BYTES,
+    TILE_ROWS,
+    TileInstruction,
+    configuration,
+    tile_instruction,
+)
 
 # The method's version: peaks measured another way are not read back.
-_METHOD = 3
+_METHOD = 4
 
 _ACCUMULATORS = (12, 24)
 """Independent vectors tried: latency times units needs 8 to 10; AVX-512 has room for 24, others for 12."""
@@ -38,6 +45,8 @@ _READ_ACCUMULATORS = 8
 _COPY_VECTORS = 4
 _MULTIPLY_ADDS = 3_000_000
 """Vector multiply-adds of a call on each thread: 0.3 ms where two of them end in a cycle."""
+_SUM_TILES, _TILE_PRODUCTS = 4, 60_000
+"""Tiles of sums that hide each other's latency, and products of tiles of a call: 0.3 ms of 16 cycles each."""
 _CACHE_READ_BYTES = 32 * 1024**2
 """Bytes that a thread reads in a call, whichever cache they come from."""
 BEYOND_CACHE = 8
@@ -62,8 +71,8 @@ class Peaks:
     gflops : mapping of str to float
         For each dtype, 10^9 operations a second of multiply-adds held in registers; one is two operations.
         float16 and bfloat16 operands may be widened once and summed in float32, so theirs is at least
-        float32's. Products of int8 and uint8 by int8 are summed by a `DotInstruction` where the CPU has
-        one, and multiplied and added in int32 where it has none.
+        float32's. Products of int8 and uint8 by int8 are summed by a `TileInstruction` or a
+        `DotInstruction` where the CPU has one, and multiplied and added in int32 where it has none.
     memory_gbps : float
         10^9 bytes a second from memory: the better of reading, and of copying with both directions counted.
     l1_gbps, l2_gbps, l3_gbps : float
@@ -197,6 +206,9 @@ def _multiply_add_peak(here: Facts, threads: int, dtype: str) -> float:
 def _multiply_add_calls(here: Facts, threads: int, dtype: str) -> list[tuple[Callable[[], Any], int]]:
     room = here.vector_registers - 2  # x and y take one each
     counts = [count for count in _ACCUMULATORS if count <= room]
+    tiled = tile_instruction(dtype, "int8", _INTEGER_DTYPE)
+    if tiled is not None and has_feature(host_target(), tiled.feature):
+        return [_tile_products(threads, tiled)]
     instruction = dot_instruction(host_target(), dtype, "int8") if dtype in _BYTE_DTYPES else None
     if instruction is not None:
         return [_dot_products(threads, count, instruction) for count in counts]
@@ -211,6 +223,19 @@ def _dot_products(
     kernel = partial(peak_kernels.dot_products, instruction, threads, accumulators)
     call, sums = _called(kernel, threads, accumulators, instruction.lanes, _INTEGER_DTYPE)
     return call, sums * instruction.products
+
+
+def _tile_products(threads: int, instruction: TileInstruction) -> tuple[Callable[[], Any], int]:
+    """Return a call that multiplies tiles, and its operations."""
+    rounds = _TILE_PRODUCTS // _SUM_TILES
+    call = _compiled(peak_kernels.tile_products(instruction, threads, _SUM_TILES, rounds))
+    shapes = [(TILE_ROWS, ROW_BYTES)] * (_SUM_TILES + 2)
+    words = np.array(configuration(shapes), "uint64").view("int64")
+    operands = np.ones((2, TILE_ROWS, ROW_BYTES), "int8")
+    result = aligned_empty((threads, _SUM_TILES, TILE_ROWS, instruction.lanes), instruction.sum_dtype)
+    tensors = [as_tensor(array) for array in (words, operands, result)]
+    products = TILE_ROWS * instruction.lanes * instruction.elements
+    return lambda: call(*tensors), 2 * threads * rounds * _SUM_TILES * products
 
 
 def _multiply_adds(threads: int, accumulators: int, lanes: int, dtype: str) -> tuple[Callable[[], Any], int]:

@@ -13,6 +13,7 @@ from tvm.target import Target, codegen, list_tags
 
 from .errors import InputError, unknown_name
 from .process import load_backends, usable_cpus
+from .tile_instructions import TILE_FEATURES, usable_tile_features
 from .vector_math import use_vector_math
 
 HOST = "host"
@@ -21,7 +22,11 @@ HOST = "host"
 @cache
 def host_target() -> Any:
     """Return the target of this machine: its CPU, and as many cores as this process may use."""
-    return _completed(Target.from_device("cpu"))
+    found = Target.from_device("cpu")
+    usable, implied = usable_tile_features(), set(map(str, codegen.llvm_get_cpu_features(found)))
+    # LLVM goes by the CPU's model: a virtual machine may lack what that has, or have more.
+    switches = [f"{'+' if f in usable else '-'}{f}" for f in TILE_FEATURES if (f in usable) != (f in implied)]
+    return _completed({**json.loads(str(found)), "mattr": switches} if switches else found)
 
 
 def as_target(wanted: Any) -> Any:
@@ -72,6 +77,7 @@ def is_like_host(target: Any) -> bool:
 
 def _completed(target: Any) -> Any:
     """Fill in triple and cores of an llvm target, and check them and its CPU."""
+    target = target if isinstance(target, Target) else _from_config(target)
     # Whatever is compiled here is compiled for a target that went through here.
     use_vector_math()
     if target.kind.name != "llvm":

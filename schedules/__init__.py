@@ -16,6 +16,7 @@ from .cpu.im2col import IM2COL
 from .cpu.interpolated import INTERPOLATED
 from .cpu.lines import LINES
 from .cpu.matmul import MATMUL
+from .cpu.matrix_unit import MATRIX_UNIT
 from .cpu.pooled import POOLED
 from .cpu.quantized import QUANTIZED
 from .cpu.repeated import REPEATED
@@ -31,6 +32,7 @@ from .rule import ScheduleRule
 RULES: tuple[ScheduleRule, ...] = (
     SWAPPED,
     DOTS,
+    MATRIX_UNIT,
     QUANTIZED,
     FEW_ROWS,
     MATMUL,

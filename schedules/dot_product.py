@@ -7,16 +7,40 @@ registered in its process: an intrinsic is when it is used, or when a trace name
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from tvm import s_tir
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
 from ..machine.dot_instructions import DOT_INSTRUCTIONS, WIDE, WIDENED, DotInstruction, performed_by
+from ..machine.tile_instructions import TILE_INSTRUCTIONS
 from .space import Constraint, Knob, KnobSpace
 from .transforms import attempt
 from .transposition import performing, transposed
+
+
+class Grouping(Protocol):
+    """How panels hold a weight: in groups of neighbours along the sum, those of as many columns as lanes."""
+
+    def __hash__(self) -> int:
+        """Intrinsics are made once for each."""
+
+    @property
+    def lanes(self) -> int:
+        """Columns whose groups lie side by side."""
+
+    @property
+    def products(self) -> int:
+        """Elements of a group."""
+
+    @property
+    def elements(self) -> int:
+        """Elements of that many groups."""
+
+    @property
+    def weight_dtype(self) -> str:
+        """Their type."""
 
 
 def register_intrinsics(trace: str) -> None:
@@ -27,11 +51,13 @@ def register_intrinsics(trace: str) -> None:
         for types in _operands(instruction):
             if _parts_name(instruction, *types) in trace:
                 _register_parts(instruction, *types)
-        for narrow in {instruction.weight_dtype, *WIDENED}:
-            if _interleaving_name(instruction, narrow) in trace:
-                _register_interleaving(instruction, narrow)
-            if _turning_name(instruction, narrow) in trace:
-                _register_turning(instruction, narrow)
+    groupings: tuple[Grouping, ...] = (*DOT_INSTRUCTIONS, *TILE_INSTRUCTIONS)
+    for grouping in groupings:
+        for narrow in {grouping.weight_dtype, *WIDENED}:
+            if _interleaving_name(grouping, narrow) in trace:
+                _register_interleaving(grouping, narrow)
+            if _turning_name(grouping, narrow) in trace:
+                _register_turning(grouping, narrow)
 
 
 def instruction_of(lanes: int, products: int, data_dtype: str, weight_dtype: str) -> DotInstruction:
@@ -94,7 +120,7 @@ def use_sums_of_parts(
     sch.tensorize(lane, _register_parts(instruction, data_dtype, weight_dtype))
 
 
-def interleave(sch: s_tir.Schedule, panels: Any, instruction: DotInstruction) -> list[Any]:
+def interleave(sch: s_tir.Schedule, panels: Any, instruction: Grouping) -> list[Any]:
     """Copy a weight whose columns are contiguous into groups, in registers; return the loops around.
 
     Columns of several phases, as of a transposed convolution, may leave TVM in doubt whether a vector of them
@@ -106,7 +132,7 @@ def interleave(sch: s_tir.Schedule, panels: Any, instruction: DotInstruction) ->
     return list(outer)
 
 
-def turn(sch: s_tir.Schedule, panels: Any, instruction: DotInstruction) -> list[Any]:
+def turn(sch: s_tir.Schedule, panels: Any, instruction: Grouping) -> list[Any]:
     """Copy a weight that is contiguous along the sum into groups, squares of them; return the loops around.
 
     Panels are whole squares of ``lanes`` columns by ``lanes`` groups.
@@ -140,13 +166,13 @@ def _parts_name(instruction: DotInstruction, data_dtype: str, weight_dtype: str)
     return f"tunesmith_parts_{shape}_{data_dtype}_{weight_dtype}"
 
 
-def _interleaving_name(instruction: DotInstruction, narrow: str) -> str:
+def _interleaving_name(instruction: Grouping, narrow: str) -> str:
     name = f"tunesmith_interleave_{instruction.products}x{instruction.lanes}"
     types = narrow, instruction.weight_dtype
     return name if types == ("int8", "int8") else "_".join((name, *types))
 
 
-def _turning_name(instruction: DotInstruction, narrow: str) -> str:
+def _turning_name(instruction: Grouping, narrow: str) -> str:
     types = f"{narrow}_{instruction.weight_dtype}"
     return f"tunesmith_turn_groups_{instruction.lanes}x{instruction.products}_{types}"
 
@@ -169,7 +195,7 @@ def _register_parts(instruction: DotInstruction, data_dtype: str, weight_dtype: 
 
 
 @cache
-def _register_interleaving(instruction: DotInstruction, narrow: str) -> str:
+def _register_interleaving(instruction: Grouping, narrow: str) -> str:
     """Register how weights of a type come into groups; return its name."""
     name, described = _interleaving_name(instruction, narrow), _interleaved(instruction, narrow)
     TensorIntrin.register(name, described, _interleaved_in_registers(instruction, described), override=True)
@@ -177,7 +203,7 @@ def _register_interleaving(instruction: DotInstruction, narrow: str) -> str:
 
 
 @cache
-def _register_turning(instruction: DotInstruction, narrow: str) -> str:
+def _register_turning(instruction: Grouping, narrow: str) -> str:
     """Register how weights of a type that lie along the sum come into groups; return its name."""
     name, described = _turning_name(instruction, narrow), _turned(instruction, narrow)
     TensorIntrin.register(name, described, _turned_in_registers(instruction, described), override=True)
@@ -233,7 +259,7 @@ def _parts_in_registers(instruction: DotInstruction, described: Any) -> Any:
     return performing(described, [C.vstore(zero, sums)])
 
 
-def _interleaved(instruction: DotInstruction, narrow: str) -> Any:
+def _interleaved(instruction: Grouping, narrow: str) -> Any:
     lanes, products, wide = instruction.lanes, instruction.products, instruction.weight_dtype
 
     @T.prim_func(s_tir=True)
@@ -251,7 +277,7 @@ def _interleaved(instruction: DotInstruction, narrow: str) -> Any:
     return described
 
 
-def _interleaved_in_registers(instruction: DotInstruction, described: Any) -> Any:
+def _interleaved_in_registers(instruction: Grouping, described: Any) -> Any:
     (A, B), lanes, products, zero = described.params, instruction.lanes, instruction.products, T.int64(0)
     places = [q * lanes + j for j in range(lanes) for q in range(products)]
     rows = [A.vload([T.int64(q), zero], f"{A.dtype}x{lanes}") for q in range(products)]
@@ -259,7 +285,7 @@ def _interleaved_in_registers(instruction: DotInstruction, described: Any) -> An
     return performing(described, [B.vstore([zero, zero], groups)])
 
 
-def _turned(instruction: DotInstruction, narrow: str) -> Any:
+def _turned(instruction: Grouping, narrow: str) -> Any:
     lanes, products, elements = instruction.lanes, instruction.products, instruction.elements
     wide = instruction.weight_dtype
 
@@ -280,7 +306,7 @@ def _turned(instruction: DotInstruction, narrow: str) -> Any:
     return described
 
 
-def _turned_in_registers(instruction: DotInstruction, described: Any) -> Any:
+def _turned_in_registers(instruction: Grouping, described: Any) -> Any:
     """Transpose squares of groups, each as wide as a lane."""
     (A, B), lanes, elements = described.params, instruction.lanes, instruction.elements
     narrow, wide = (f"{buffer.dtype}x{elements}" for buffer in (A, B))

@@ -14,6 +14,7 @@ from tvm import s_tir, tirx
 from tvm_ffi import structural_walk
 
 from .loop_bounds import BOUNDING_MARK, shorten_loops
+from .matrix_tiles import THREADS_MARK, use_matrix_tiles
 from .needless_loops import NEEDLESS_MARK, skip_needless_loops
 from .padded_taps import FILLED_MARK, TAPS_MARK, note_columns, shorten_taps
 from .panel_prefetch import PANELS_MARK, set_rows_apart, share_fetches
@@ -37,6 +38,7 @@ _LOWER = tvm.ir.transform.Sequential(
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.StmtSimplify(),
         s_tir.transform.LowerOpaqueBlock(),
+        use_matrix_tiles,
         shorten_loops,
         shorten_taps,
         skip_needless_loops,
@@ -86,5 +88,5 @@ def _is_marked(func: Any) -> bool:
     if isinstance(func, tirx.PrimFunc):
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
     marks = {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK, PANELS_MARK, STREAM_MARK}
-    marks |= {NEEDLESS_MARK}
+    marks |= {NEEDLESS_MARK, THREADS_MARK}
     return bool(found & marks)

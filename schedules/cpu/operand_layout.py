@@ -12,7 +12,7 @@ from tvm.tirx import Var
 from ...machine.facts import LINE_BYTES
 from ..analysis import loads_of, loops_inside
 from ..contraction import Contraction
-from ..dot_product import instruction_of, interleave, turn
+from ..dot_product import Grouping, interleave, turn
 from ..transforms import (
     PACKING_MARK,
     copy_in_vectors,
@@ -148,9 +148,11 @@ def _channel_axis(sch: s_tir.Schedule, nest: Contraction, block: Any) -> tuple[i
 
 
 def pack_weight(
-    sch: s_tir.Schedule, nest: Contraction, lanes: int, nr: int, pack: int, products: int
+    sch: s_tir.Schedule, nest: Contraction, lanes: int, nr: int, pack: int, products: int, whole_sums: int
 ) -> tuple[Any, Any]:
     """Lay the weight out in panels of nr columns (see `panel_order`); return the block that does.
+
+    ``whole_sums``: of how many sums `pad_operands` has made the channels a multiple.
 
     A weight that is turned or interleaved in registers in the call, and has fewer columns or sums than
     panels, is made longer by another copy before: no vector of it is then cut short. That copy is the second
@@ -158,7 +160,7 @@ def pack_weight(
     """
     block = sch.get_sblock(nest.block)
     longer = None
-    if nest.columns % nr or nest.channels % products:
+    if nest.columns % nr or nest.channels % whole_sums:
         panels = producer_of(sch, block, nest.weight)
         inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
         along = _is_interleaved(nest, products) and not nest.constant_weight
@@ -215,18 +217,19 @@ def copy_panels(
     panels: Any,
     lanes: int,
     whole: bool,
-    products: int,
+    grouping: Grouping | None,
     parallel: bool,
 ) -> None:
     """Write panels in vectors; where the weight is contiguous along the sum, transpose it in registers.
 
-    ``whole``: no panel and no block of them is cut short.
+    ``whole``: no panel and no block of them is cut short. ``grouping``: how neighbours along the sum lie in
+    them, if they do.
     """
+    products = 1 if grouping is None else grouping.products
     squares = whole and _is_turned(nest, lanes, products)
     interleaved = whole and _is_interleaved(nest, products)
-    if products > 1 and (interleaved or squares):
-        instruction = instruction_of(lanes, products, nest.data_dtype, nest.weight_dtype)
-        outer = (interleave if interleaved else turn)(sch, panels, instruction)
+    if grouping is not None and (interleaved or squares):
+        outer = (interleave if interleaved else turn)(sch, panels, grouping)
         if parallel:
             sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
         return

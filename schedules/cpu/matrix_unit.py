@@ -1,0 +1,79 @@
+"""Products by a matrix unit: Intel's AMX multiplies tiles of 16 rows by 16 columns in one instruction.
+
+The nest is that of ``register_tile``, with tiles of up to 32 rows by 32 columns whose sums are in the unit's
+own registers (`matrix_tiles`), and steps of the sum of up to 64 bytes. Panels hold the weight in groups, as
+those of `quantized` do; data are read as they lie, 64 bytes of each row at a time. When a tile's sums are
+complete they are stored, and what follows them is computed from there in vectors.
+
+Measured by ``measuring.measurement.measure_in_turns``, on 2 threads of a Xeon with AMX, time over that of
+`quantized`: quantized_matmul of 512 cubed 0.31, of 1024 cubed 0.47, 128 rows by 768 x 768 0.42; 3x3 windows
+of 56x56 pixels of 64 channels 0.36, 28x28 of 128 0.34, 7x7 of 512 0.56; 1x1 of 14x14 of 1024 to 256 0.21.
+"""
+
+from __future__ import annotations
+
+from tvm import s_tir
+
+from ..contraction import find_contraction
+from ..matrix_tiles import use_tiles
+from ..rule import ScheduleRule
+from ..transforms import finish_tile
+from .matrix_unit_space import instruction_for, matrix_unit_space
+from .register_tile import tile_loops
+from .tile_operands import lay_out, share_blocks, stored_lanes
+
+
+def schedule_matrix_unit(
+    sch: s_tir.Schedule,
+    *,
+    lanes: int,
+    mr: int,
+    nr: int,
+    depth: int,
+    block_rows: int,
+    block_columns: int,
+    split_columns: int,
+    pack: int,
+) -> None:
+    """Rewrite a contraction in place.
+
+    Parameters
+    ----------
+    sch : Schedule
+        A schedule of an unscheduled PrimFunc named ``main`` that is a contraction.
+    lanes : int
+        Elements of a vector of sums, and columns of a tile of the unit.
+    mr, nr : int
+        Rows and columns whose sums are in the unit's registers.
+    depth : int
+        Products of a step of the sum.
+    block_rows, block_columns, split_columns, pack : int
+        See `register_tile`.
+    """
+    nest = find_contraction(sch.mod["main"])
+    instruction = None if nest is None else instruction_for(nest)
+    assert nest is not None and instruction is not None, "the rule's space says that there is one"
+    operands = lay_out(sch, nest, lanes, (mr, nr, depth), pack, 0, instruction.products)
+    block = operands.block
+    row_block, column_block, _, row_tiles, sums, (row, column) = tile_loops(
+        sch, nest, block, mr, block_rows, [block_columns, nr]
+    )
+    sums[-1], *summed = sch.split(sums[-1], [None, depth // instruction.products, instruction.products])
+    sch.reorder(sums[-1], row, column, *summed)
+    finish_tile(sch, operands.tail, row_tiles[-1], stored_lanes(nest, lanes, nr))
+    threads = share_blocks(
+        sch, nest, operands, row_block, column_block,
+        lanes=lanes, nr=nr, block_columns=block_columns, split_columns=split_columns, pack=pack,
+        beside=1, grouping=instruction, whole_sums=operands.longer is not None or nest.channels % depth == 0,
+    )  # fmt: skip
+    sch.decompose_reduction(block, sums[0])
+    use_tiles(sch, threads, row_tiles[-1], row)
+
+
+MATRIX_UNIT = ScheduleRule(
+    name="matrix_unit",
+    summary="tiles of a matrix unit (AMX) over packed panels",
+    rewrite=schedule_matrix_unit,
+    open_space=matrix_unit_space,
+)
+"""The schedule rule of products by a matrix unit."""
