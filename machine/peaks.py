@@ -71,7 +71,8 @@ class Peaks:
     gflops : mapping of str to float
         For each dtype, 10^9 operations a second of multiply-adds held in registers; one is two operations.
         float16 and bfloat16 operands may be widened once and summed in float32, so theirs is at least
-        float32's. Products of int8 and uint8 by int8 are summed by a `TileInstruction` or a
+        float32's; bfloat16 is multiplied by a `TileInstruction` where the CPU has one. Products of int8 and
+        uint8 by int8 are summed by a `TileInstruction` or a
         `DotInstruction` where the CPU has one, and multiplied and added in int32 where it has none.
     memory_gbps : float
         10^9 bytes a second from memory: the better of reading, and of copying with both directions counted.
@@ -163,8 +164,8 @@ def _measure() -> Peaks:
         "float32": widened,
         "float64": _multiply_add_peak(here, threads, "float64"),
         "float16": max(widened, _multiply_add_peak(here, threads, "float16") if _has_float16() else 0.0),
-        # TVM computes bfloat16 in float32 on every CPU.
-        "bfloat16": widened,
+        # TVM computes bfloat16 in float32; only tiles take it as it is.
+        "bfloat16": _multiply_add_peak(here, threads, "bfloat16") if _tiled("bfloat16") else widened,
         **{dtype: _multiply_add_peak(here, threads, dtype) for dtype in (*_BYTE_DTYPES, _INTEGER_DTYPE)},
     }
     l1, l2, l3 = (
@@ -194,6 +195,8 @@ def _multiplied_dtype(dtype: str) -> str:
     """Return the type that values of a dtype are multiplied and added in; a byte's own where bytes are."""
     if dtype.startswith(("int", "uint", "bool")):
         return dtype if dtype in _BYTE_DTYPES else _INTEGER_DTYPE
+    if dtype == "bfloat16" and _tiled(dtype) is not None:
+        return dtype
     return dtype if dtype == "float64" or (dtype == "float16" and _has_float16()) else _WIDENED_DTYPE
 
 
@@ -206,8 +209,8 @@ def _multiply_add_peak(here: Facts, threads: int, dtype: str) -> float:
 def _multiply_add_calls(here: Facts, threads: int, dtype: str) -> list[tuple[Callable[[], Any], int]]:
     room = here.vector_registers - 2  # x and y take one each
     counts = [count for count in _ACCUMULATORS if count <= room]
-    tiled = tile_instruction(dtype, "int8", _INTEGER_DTYPE)
-    if tiled is not None and has_feature(host_target(), tiled.feature):
+    tiled = _tiled(dtype)
+    if tiled is not None:
         return [_tile_products(threads, tiled)]
     instruction = dot_instruction(host_target(), dtype, "int8") if dtype in _BYTE_DTYPES else None
     if instruction is not None:
@@ -225,13 +228,20 @@ def _dot_products(
     return call, sums * instruction.products
 
 
+def _tiled(dtype: str) -> TileInstruction | None:
+    """Return what multiplies tiles of a dtype on this machine, None where nothing does."""
+    weight, sums = ("int8", _INTEGER_DTYPE) if dtype in _BYTE_DTYPES else (dtype, _WIDENED_DTYPE)
+    found = tile_instruction(dtype, weight, sums)
+    return found if found is not None and has_feature(host_target(), found.feature) else None
+
+
 def _tile_products(threads: int, instruction: TileInstruction) -> tuple[Callable[[], Any], int]:
     """Return a call that multiplies tiles, and its operations."""
     rounds = _TILE_PRODUCTS // _SUM_TILES
     call = _compiled(peak_kernels.tile_products(instruction, threads, _SUM_TILES, rounds))
     shapes = [(TILE_ROWS, ROW_BYTES)] * (_SUM_TILES + 2)
     words = np.array(configuration(shapes), "uint64").view("int64")
-    operands = np.ones((2, TILE_ROWS, ROW_BYTES), "int8")
+    operands = np.zeros((2, TILE_ROWS, ROW_BYTES), "int8")
     result = aligned_empty((threads, _SUM_TILES, TILE_ROWS, instruction.lanes), instruction.sum_dtype)
     tensors = [as_tensor(array) for array in (words, operands, result)]
     products = TILE_ROWS * instruction.lanes * instruction.elements

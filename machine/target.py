@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -22,11 +22,19 @@ HOST = "host"
 @cache
 def host_target() -> Any:
     """Return the target of this machine: its CPU, and as many cores as this process may use."""
-    found = Target.from_device("cpu")
-    usable, implied = usable_tile_features(), set(map(str, codegen.llvm_get_cpu_features(found)))
-    # LLVM goes by the CPU's model: a virtual machine may lack what that has, or have more.
-    switches = [f"{'+' if f in usable else '-'}{f}" for f in TILE_FEATURES if (f in usable) != (f in implied)]
-    return _completed({**json.loads(str(found)), "mattr": switches} if switches else found)
+    return with_tile_features(_completed(Target.from_device("cpu")), usable_tile_features())
+
+
+def with_tile_features(target: Any, usable: Collection[str]) -> Any:
+    """Return an llvm target whose CPU has these of `TILE_FEATURES` and no others.
+
+    LLVM goes by the model: a virtual machine may lack what that has, or have more.
+    """
+    expected = set(map(str, codegen.llvm_get_cpu_features(target)))
+    switches = [
+        f"{'+' if f in usable else '-'}{f}" for f in TILE_FEATURES if (f in usable) != (f in expected)
+    ]
+    return _from_config({**json.loads(str(target)), "mattr": switches}) if switches else target
 
 
 def as_target(wanted: Any) -> Any:
@@ -77,7 +85,6 @@ def is_like_host(target: Any) -> bool:
 
 def _completed(target: Any) -> Any:
     """Fill in triple and cores of an llvm target, and check them and its CPU."""
-    target = target if isinstance(target, Target) else _from_config(target)
     # Whatever is compiled here is compiled for a target that went through here.
     use_vector_math()
     if target.kind.name != "llvm":

@@ -84,6 +84,7 @@ TILE_INSTRUCTIONS = (
     TileInstruction("tdpbssd", "amx-int8", 4, "int8", "int8", "int32"),
     TileInstruction("tdpbuud", "amx-int8", 4, "uint8", "uint8", "int32"),
     TileInstruction("tdpbsud", "amx-int8", 4, "int8", "uint8", "int32"),
+    TileInstruction("tdpbf16ps", "amx-bf16", 2, "bfloat16", "bfloat16", "float32"),
 )
 """Those known here."""
 

@@ -30,9 +30,9 @@ from .rule import ScheduleRule
 
 # In order of preference: the first that applies is the default. The last applies to everything.
 RULES: tuple[ScheduleRule, ...] = (
+    MATRIX_UNIT,
     SWAPPED,
     DOTS,
-    MATRIX_UNIT,
     QUANTIZED,
     FEW_ROWS,
     MATMUL,

@@ -15,7 +15,7 @@ _LABEL = re.compile(r"^([.\w$]+):")
 # LLVM may say which of two encodings it means.
 _INSTRUCTION = re.compile(r"^\s+(?:\{e?vex\d?\}\s*)?([a-z][\w.]*)\s*(.*)$")
 _FUSED = re.compile(
-    r"^(vfn?m(add|sub)\d+[ps][sdh]|vpdp\w+|v?pmaddwd|vdpbf16ps"  # x86
+    r"^(vfn?m(add|sub)\d+[ps][sdh]|vpdp\w+|v?pmaddwd|vdpbf16ps|tdp\w+"  # x86
     r"|fn?m(la|ls|add|sub)|[su]+dot|bfdot|[su]?mlal?2?|[su]?mmla)$"  # aarch64
 )
 # These multiply and sum two products; another instruction adds the sums up.
@@ -28,7 +28,7 @@ _JUMP = re.compile(r"^(j\w+|b(\.\w+)?|cbn?z|tbn?z)$")
 _FRAME = re.compile(r"^movq?\s+(?:%rsp, %(rbp)|(x29), sp)$")
 _NO_ACCESS = ("lea", "prefetch", "prfm", "nop")
 _COMPARES = ("cmp", "test", "vucomis", "vcomis", "ucomis", "comis")
-_WIDTHS = {"zmm": 512, "ymm": 256, "xmm": 128}
+_WIDTHS = {"tmm": 16 * 512, "zmm": 512, "ymm": 256, "xmm": 128}
 _SCALAR = {"s": 32, "d": 64, "h": 16}
 _LANE_BITS = {"b": 8, "h": 16, "s": 32, "d": 64}
 
@@ -121,7 +121,7 @@ class _Instruction:
         """The width of a multiply-add."""
         if "%" in self.operands:
             scalar = re.search(r"\d+s([sdh])$", self.name)
-            found = re.search(r"%([xyz]mm)\d+\s*(\{[^}]*\}\s*)*$", self.operands)
+            found = re.search(r"%([txyz]mm)\d+\s*(\{[^}]*\}\s*)*$", self.operands)
             return _SCALAR[scalar[1]] if scalar else _WIDTHS[found[1]] if found else 0
         lanes = re.match(r"v\d+\.(\d+)([bhsd])", self.operands)
         if lanes is not None:

@@ -43,6 +43,7 @@ from ..machine.tile_instructions import (
     zeroed,
 )
 from .analysis import index_variables
+from .bfloat16_bits import keep_bfloat16
 from .products import product_operands
 from .restatement import replaced, without_mark
 from .streaming import elements_before
@@ -105,6 +106,16 @@ class _Step:
         while isinstance(loops[-1].body, tirx.For):
             loops.append(loops[-1].body)
         return loops[1:]
+
+    @property
+    def condition(self) -> Any | None:
+        """Whether there is such a tile, as blocks may end with fewer; None if always. Each is whole."""
+        first = {each.loop_var: tirx.IntImm("int64", 0) for each in (self.loop, *self.inner)}
+        body, conditions = self.inner[-1].body, []
+        while isinstance(body, tirx.IfThenElse):
+            conditions.append(replaced(body.condition, first))
+            body = body.then_case
+        return tirx.all(*conditions) if conditions else None
 
     @cached_property
     def column(self) -> Any:
@@ -174,14 +185,17 @@ class _Step:
         for column in range(self.columns):
             panel = of_weight[column % len(of_weight)]
             begin = {self.column.loop_var: column * self.instruction.lanes}
-            calls.append(loaded(panel, *self._place(weight.source, weight.indices, groups, begin)))
+            calls.append(self._loaded(panel, weight, groups, begin))
             for row, tile in enumerate(of_data):
                 if column == 0:
                     begin = {self.loop.loop_var: sum(self.rows[:row])}
-                    place = self._place(data.source, data.indices, self.loop, begin)
-                    calls.append(loaded(tile, *place))
+                    calls.append(self._loaded(tile, data, self.loop, begin))
                 calls.append(self.instruction.added(of_sums[row][column], tile, panel))
         return calls
+
+    def _loaded(self, tile: int, load: Any, along: Any | None, begin: Mapping[Any, int]) -> Any:
+        indices, apart = self._place(load.source, load.indices, along, begin)
+        return loaded(tile, tirx.address_of(load.source[tuple(indices)]), apart)
 
     def stores(self) -> list[Any]:
         """Return the calls after the sum."""
@@ -192,39 +206,41 @@ class _Step:
                     self.loop.loop_var: sum(self.rows[:row]),
                     self.column.loop_var: column * self.instruction.lanes,
                 }
-                place = self._place(self.store.buffer, self.store.indices, self.loop, begin)
-                calls.append(stored(tile, *place))
+                sums = self.store.buffer
+                indices, apart = self._place(sums, self.store.indices, self.loop, begin)
+                calls.append(stored(tile, tirx.address_of(sums[tuple(indices)]), apart))
         return calls
 
     def _place(
         self, buffer: Any, indices: Sequence[Any], along: Any | None, begin: Mapping[Any, int]
-    ) -> tuple[Any, int]:
-        """Return where a tile begins in a buffer, and how many bytes its rows are apart.
+    ) -> tuple[list[Any], int]:
+        """Return the indices at which a tile begins in a buffer, and how many bytes its rows are apart.
 
         ``along``: the loop whose iterations are its rows, None where it has one. ``begin``: the iterations at
         which it begins; 0 of the other loops.
         """
         loops = [self.loop, *self.inner]
         first = {each.loop_var: tirx.IntImm("int64", begin.get(each.loop_var, 0)) for each in loops}
-        element = tirx.address_of(buffer[tuple(replaced(index, first) for index in indices)])
+        begins = [replaced(index, first) for index in indices]
         if along is None:
-            return element, ROW_BYTES
+            return begins, ROW_BYTES
         starts = [
             elements_before(buffer, [replaced(index, {**first, along.loop_var: row}) for index in indices])
             for row in (tirx.IntImm("int64", 0), tirx.IntImm("int64", 1))
         ]
         apart = sym.Analyzer().simplify(starts[1] - starts[0])
         assert isinstance(apart, tirx.IntImm), f"rows of {buffer.name} are evenly apart: {apart}"
-        return element, int(apart) * int(tvm.DataType(str(buffer.dtype)).bits) // 8
+        return begins, int(apart) * int(tvm.DataType(str(buffer.dtype)).bits) // 8
 
 
 def _use_tiles(func: Any, _mod: Any, _context: Any) -> Any:
-    found: list[Any] = []
-    body = structural_map(func.body, [(tirx.For, lambda loop: _by_thread(loop, found))])
-    return func.with_body(tirx.SeqStmt([tirx.Evaluate(permission()), body])) if found else func
+    body = structural_map(func.body, [(tirx.For, _by_thread)])
+    if body.same_as(func.body):
+        return func
+    return func.with_body(tirx.SeqStmt([tirx.Evaluate(permission()), keep_bfloat16(body)]))
 
 
-def _by_thread(threads: Any, found: list[Any]) -> Any:
+def _by_thread(threads: Any) -> Any:
     """Return a loop whose iterations configure the tiles that its marked loops use."""
     if THREADS_MARK not in threads.annotations:
         return threads
@@ -239,11 +255,15 @@ def _by_thread(threads: Any, found: list[Any]) -> Any:
         return without_mark(loop, TILES_MARK, body=_tile(loop.body, step, buffers))
 
     body = structural_map(threads.body, [(tirx.For, tiled)])
-    found.append(threads)
     words = tirx.decl_buffer((CONFIGURATION_WORDS,), "int64", "tile_configuration")
     numbered = enumerate(configuration(shapes))
     statements = [
         *(tirx.AllocBuffer(buffer) for buffer in (words, *buffers)),
+        # TVM makes a buffer as small as what it sees of it, and it sees nothing of what instructions store.
+        *(
+            tirx.BufferStore(b, tirx.const(0, str(b.dtype)), [extent - 1 for extent in b.shape])
+            for b in buffers
+        ),
         *(tirx.BufferStore(words, T.int64(word), [T.int64(at)]) for at, word in numbered),
         tirx.Evaluate(configured(words)),
         body,
@@ -262,7 +282,7 @@ def _step_in(tiles: Any) -> _Step:
 def _tile(body: Any, step: _Step, buffers: list[Any]) -> Any:
     """Return the statements that compute a tile; the buffer of its sums is left to who has several tiles."""
     sums = step.store.buffer
-    by_unit = _statements(step.products())
+    by_unit = tirx.SeqStmt(_statements(step.products()))
     statements: list[Any] = []
     for each in body if isinstance(body, tirx.SeqStmt) else [body]:
         if isinstance(each, tirx.AllocBuffer) and each.buffer.same_as(sums):
@@ -271,14 +291,16 @@ def _tile(body: Any, step: _Step, buffers: list[Any]) -> Any:
             loops = structural_map(
                 each, [(tirx.For, lambda at: by_unit if STEP_MARK in at.annotations else at)]
             )
-            statements += [_statements(step.zeros()), loops, _statements(step.stores())]
+            summed = tirx.SeqStmt([*_statements(step.zeros()), loops, *_statements(step.stores())])
+            there = step.condition
+            statements.append(summed if there is None else tirx.IfThenElse(there, summed, None))
         elif not _found(each, lambda s: isinstance(s, tirx.BufferStore) and s.buffer.same_as(sums)):
             statements.append(each)
     return tirx.SeqStmt(statements)
 
 
-def _statements(calls: Sequence[Any]) -> Any:
-    return tirx.SeqStmt([tirx.Evaluate(call) for call in calls])
+def _statements(calls: Sequence[Any]) -> list[Any]:
+    return [tirx.Evaluate(call) for call in calls]
 
 
 def _found(statement: Any, wanted: Callable[[Any], bool]) -> list[Any]:

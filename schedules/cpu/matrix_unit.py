@@ -34,6 +34,7 @@ def schedule_matrix_unit(
     block_columns: int,
     split_columns: int,
     pack: int,
+    beside: int = 1,
 ) -> None:
     """Rewrite a contraction in place.
 
@@ -47,7 +48,7 @@ def schedule_matrix_unit(
         Rows and columns whose sums are in the unit's registers.
     depth : int
         Products of a step of the sum.
-    block_rows, block_columns, split_columns, pack : int
+    block_rows, block_columns, split_columns, pack, beside : int
         See `register_tile`.
     """
     nest = find_contraction(sch.mod["main"])
@@ -61,10 +62,11 @@ def schedule_matrix_unit(
     sums[-1], *summed = sch.split(sums[-1], [None, depth // instruction.products, instruction.products])
     sch.reorder(sums[-1], row, column, *summed)
     finish_tile(sch, operands.tail, row_tiles[-1], stored_lanes(nest, lanes, nr))
+    whole = operands.longer is not None or nest.channels % depth == 0
     threads = share_blocks(
         sch, nest, operands, row_block, column_block,
         lanes=lanes, nr=nr, block_columns=block_columns, split_columns=split_columns, pack=pack,
-        beside=1, grouping=instruction, whole_sums=operands.longer is not None or nest.channels % depth == 0,
+        beside=beside, grouping=instruction, whole_sums=whole,
     )  # fmt: skip
     sch.decompose_reduction(block, sums[0])
     use_tiles(sch, threads, row_tiles[-1], row)

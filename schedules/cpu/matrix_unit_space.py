@@ -8,17 +8,36 @@ from typing import Any
 
 from ...machine.facts import has_feature
 from ...machine.tile_instructions import TILE_ROWS, TileInstruction, tile_instruction
-from ..contraction import Contraction, find_contraction
+from ..contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..matrix_tiles import fits_tiles, rows_of_parts
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
 from .tile_choice import TileChoice, tile_choice
+from .weight_reading import BESIDE_CANDIDATES
 
+# What a load adds to the cost of a product of tiles: 1024 cubed, bfloat16, takes 1.3 of the time in tiles of
+# 32 rows by 16 columns, 1.02 in 16 by 64.
+_LOAD = 0.5
 # More tiles of columns share one tile of data too rarely to gain anything.
 _MOST_VECTORS = 4
 # Cycles of a product of tiles of few rows, and of storing and loading a vector of sums: see `_is_worth_it`.
 # On a Xeon with AMX 16 rows take 16, 14 14, 8 and fewer 9 to 10, however deep a step is.
 _LEAST_CYCLES, _CYCLES_OF_SUMS = 9, 3
+
+# Up to so many rows others are faster, which read the weight as it lies: `dots` bytes that lie along the sum,
+# where L2 holds the weight and where it does not; `few_rows` and `dots` bfloat16 in the latter case. Time
+# over theirs: bytes, 6 rows by 1024 x 1024 1.26, by 4096 x 4096 3.4, 16 rows 1.6, 32 0.92; bfloat16, by 4096
+# x 4096, 8 rows 1.6, 16 rows 0.93 to 1. Over the next rule's else, 1024 x 1024: bytes, 2 rows 1.6, 4 1.08, 6
+# 0.95, 16 0.70; bfloat16, 2 rows 1.6, 4 1.06, 8 0.68, 16 0.30.
+_FEW, _FEW_TURNED_BYTES, _FEW_TURNED_BYTES_FAR, _FEW_FAR = 4, 6, 24, 12
+
+# Panels packed side by side, read in stretches of 256 or 512 bytes: time over that of one by one, bfloat16,
+# 128 rows by 3072 x 768 0.87, by 768 x 3072 0.92, 8 rows by 4096 x 4096 0.77, 1024 cubed 0.99; bytes 0.90 to
+# 1.0.
+_BESIDE = 8
+
+# Steps of less than this part of a tile waste it: 7x7 windows of 3 channels take 0.14 of PyTorch's speed.
+_LEAST_PART = 4
 
 _ROWS = (7, 8, 13, 14, 16, 28, 32)
 _BLOCKS = (1, 2, 4, 7, 8, 14, 16, 28, 32, 64)
@@ -44,6 +63,7 @@ def matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     # Panels hold groups: a weight is always packed.
     pack = PACK_IN_BLOCK if blocks["pack"] == PACK_IN_BLOCK else PACK_FIRST
     default = {"lanes": choice.lanes, "mr": mr, "nr": nr, "depth": depth, **blocks, "pack": pack}
+    default["beside"] = choice.weight.most_beside(default, _BESIDE)
     return KnobSpace(_knobs(choice, default), _constraints(choice, default), default)
 
 
@@ -64,15 +84,15 @@ def _depth(nest: Contraction, instruction: TileInstruction) -> int:
 
 
 def _columns(choice: TileChoice, mr: int) -> int:
-    """Choose the columns of a tile: the most, of those that pad least and that threads can share evenly."""
-    lanes = choice.lanes
+    """Choose the columns of a tile: those that cost least, of those that fit, with panels dealt out."""
+    lanes, parts = choice.lanes, len(rows_of_parts(mr))
 
-    def waste(vectors: int) -> tuple[int, bool, int]:
-        panels = choice.panels(vectors * lanes)
-        return panels * vectors, panels % choice.threads != 0, -vectors
+    def cost(vectors: int) -> float:
+        dealt = ceil(choice.panels(vectors * lanes) / choice.threads) * choice.threads
+        return dealt * vectors * (1 + _LOAD * (1 / parts + 1 / vectors))
 
     fitting = [v for v in range(1, _MOST_VECTORS + 1) if fits_tiles(mr, v * lanes)]
-    return min(fitting, key=waste) * lanes
+    return min(fitting, key=cost) * lanes
 
 
 def _is_worth_it(choice: TileChoice, instruction: TileInstruction, mr: int, depth: int) -> bool:
@@ -83,12 +103,27 @@ def _is_worth_it(choice: TileChoice, instruction: TileInstruction, mr: int, dept
     where there is much to multiply.
     """
     nest = choice.nest
+    rows = nest.outer_rows * nest.row_extent
+    few = _few_rows(choice, instruction)
+    if rows <= few or mr < 2 or nest.channels * _LEAST_PART < instruction.elements:
+        return False
     if not nest.is_worth_threads and (nest.row_extent % mr or nest.channels % depth):
         return False
     steps = nest.depth // nest.channels * ceil(nest.channels / depth)
     of_tile = sum(max(_LEAST_CYCLES, rows) for rows in rows_of_parts(mr)) * steps + _CYCLES_OF_SUMS * mr
-    rows = nest.outer_rows * nest.row_extent
-    return choice.row_tiles(mr) * of_tile < rows * ceil(nest.depth / instruction.products) / 2
+    # Of bytes an instruction sums four products, of others one.
+    of_lane = instruction.products if nest.dtype == "int32" else 1
+    return choice.row_tiles(mr) * of_tile < rows * ceil(nest.depth / of_lane) / 2
+
+
+def _few_rows(choice: TileChoice, instruction: TileInstruction) -> int:
+    """Return the rows up to which others are faster."""
+    far = weight_exceeds_l2(choice.nest, choice.machine)
+    if instruction.sum_dtype != "int32":
+        return _FEW_FAR if far else _FEW
+    if not choice.nest.is_turned:
+        return _FEW
+    return _FEW_TURNED_BYTES_FAR if far else _FEW_TURNED_BYTES
 
 
 def _knobs(choice: TileChoice, default: Knobs) -> tuple[Knob, ...]:
@@ -107,13 +142,14 @@ def _knobs(choice: TileChoice, default: Knobs) -> tuple[Knob, ...]:
         near("block_columns", _BLOCKS, lambda b: b <= choice.panels(default["nr"]), "panels in a block"),
         Knob("split_columns", (0, 1), "1: threads share columns first; 0: rows"),
         Knob("pack", (PACK_IN_BLOCK, PACK_FIRST), "weight: 1 packed by block, 2 first"),
+        Knob("beside", BESIDE_CANDIDATES, "panels that are packed side by side"),
     )
 
 
 def _constraints(choice: TileChoice, default: Knobs) -> tuple[Constraint, ...]:
     nest, lanes, depth = choice.nest, choice.lanes, default["depth"]
     return (
-        Constraint("mr, nr, block_rows and block_columns are at least 1", _positive),
+        Constraint("mr, nr, block_rows, block_columns and beside are at least 1", _positive),
         Constraint("split_columns is 0 or 1, pack 1 or 2", _choices),
         Constraint(
             f"lanes is {lanes}, and divides nr", lambda k: k["lanes"] == lanes and k["nr"] % lanes == 0
@@ -147,6 +183,10 @@ def _constraints(choice: TileChoice, default: Knobs) -> tuple[Constraint, ...]:
             "pack=2 where the weight is constant: packing it once costs nothing",
             lambda k: k["pack"] == PACK_FIRST or not nest.constant_weight,
         ),
+        Constraint(
+            "beside divides the panels packed at once, of a weight that varies and lies along the columns",
+            lambda k: k["beside"] == 1 or choice.weight.can_pack(k, k["beside"]),
+        ),
     )
 
 
@@ -159,7 +199,7 @@ def _widest(choice: TileChoice) -> int:
 
 
 def _positive(knobs: Knobs) -> bool:
-    return all(knobs[name] >= 1 for name in ("mr", "nr", "block_rows", "block_columns"))
+    return all(knobs[name] >= 1 for name in ("mr", "nr", "block_rows", "block_columns", "beside"))
 
 
 def _choices(knobs: Knobs) -> bool:

@@ -195,20 +195,23 @@ def _is_interleaved(nest: Contraction, products: int) -> bool:
     return products > 1 and nest.weight_axes[-1] == nest.column
 
 
-def is_packed_along(nest: Contraction, products: int) -> bool:
+def is_packed_along(nest: Contraction) -> bool:
     """Tell whether what is copied to the same row of several panels lies side by side, and varies."""
     along = nest.weight_block is None and nest.weight_axes[-1] == nest.column
-    return along and products == 1 and not nest.constant_weight
+    return along and not nest.constant_weight
 
 
-def pack_side_by_side(sch: s_tir.Schedule, panels: Any, panel: Any, beside: int) -> None:
+def pack_side_by_side(
+    sch: s_tir.Schedule, panels: Any, panel: Any, beside: int, grouping: Grouping | None
+) -> None:
     """Write so many panels at once: of a large weight each row is another page, read in one stretch then.
 
     ``panel`` is the loop over the panels.
     """
-    *sums, column = loops_inside(sch, panels, panel)
+    inner = loops_inside(sch, panels, panel)
+    columns = 1 if grouping is None else 2  # and the elements of a group
     _, panel = sch.split(panel, [None, beside])
-    sch.reorder(*sums, panel, column)
+    sch.reorder(*inner[:-columns], panel, *inner[-columns:])
 
 
 def copy_panels(

@@ -138,7 +138,7 @@ def share_blocks(
     if pack == PACK_IN_BLOCK:
         sch.compute_at(panels, column_block)
         if beside > 1:
-            pack_side_by_side(sch, panels, loops_inside(sch, panels, column_block)[0], beside)
+            pack_side_by_side(sch, panels, loops_inside(sch, panels, column_block)[0], beside, grouping)
         if longer is not None:
             sch.compute_at(longer, column_block)
             copy_in_vectors(sch, longer, gcd(nr, lanes * products), parallel=False)
@@ -150,7 +150,7 @@ def share_blocks(
         sch.parallel(outermost)
     if panels is not None and pack == PACK_FIRST:
         if beside > 1:
-            pack_side_by_side(sch, panels, sch.get_loops(panels)[len(nest.batch)], beside)
+            pack_side_by_side(sch, panels, sch.get_loops(panels)[len(nest.batch)], beside, grouping)
         if longer is not None:
             much = nest.weight_bytes > _LITTLE_BYTES and nest.is_worth_threads
             copy_in_vectors(sch, longer, gcd(nr, lanes * products), much)

@@ -138,14 +138,17 @@ class WeightReading:
         """Tell whether so many panels can be packed side by side."""
         panels = ceil(self.nest.columns / knobs["nr"])
         at_once = min(knobs["block_columns"], panels) if knobs["pack"] == PACK_IN_BLOCK else panels
-        packed = knobs["pack"] != PACK_NOTHING and is_packed_along(self.nest, self.products)
+        packed = knobs["pack"] != PACK_NOTHING and is_packed_along(self.nest)
         return packed and at_once % beside == 0
 
     def beside(self, knobs: Knobs) -> int:
         """Choose how many panels are packed side by side: several where the weight comes from afar."""
-        if not weight_exceeds_l2(self.nest, self.machine):
-            return 1
-        return next(b for b in range(_BESIDE, 0, -1) if b == 1 or self.can_pack(knobs, b))
+        far = weight_exceeds_l2(self.nest, self.machine)
+        return self.most_beside(knobs, _BESIDE) if far else 1
+
+    def most_beside(self, knobs: Knobs, most: int) -> int:
+        """Return how many panels can be packed side by side, of at most so many."""
+        return next(b for b in range(most, 0, -1) if b == 1 or self.can_pack(knobs, b))
 
     def can_fetch(self, knobs: Knobs) -> bool:
         """Tell whether a panel follows another, and tiles that meet one can share the fetches of the next."""

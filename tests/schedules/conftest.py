@@ -17,7 +17,7 @@ import tvm
 from tunesmith.machine.arrays import aligned_copy, aligned_empty, as_tensor
 from tunesmith.machine.facts import facts
 from tunesmith.machine.signature import ArgSpec
-from tunesmith.machine.target import host_target
+from tunesmith.machine.target import host_target, with_tile_features
 from tunesmith.schedules.code_generation import generate_code
 from tunesmith.tuning.measuring.verdict import compare
 from tunesmith.tuning.measuring.verification import (
@@ -41,6 +41,12 @@ Run = Callable[..., list[np.ndarray]]
 @pytest.fixture(scope="session")
 def target() -> Any:
     return host_target()
+
+
+@pytest.fixture(scope="session")
+def without_tiles(target) -> Any:
+    """Return the target of this machine as if it had no matrix unit."""
+    return with_tile_features(target, ())
 
 
 @pytest.fixture(scope="session")

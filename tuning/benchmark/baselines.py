@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from ...kernels.libraries import Call, Calls, Libraries
 from ...machine.facts import has_feature
@@ -110,11 +111,26 @@ def _torch(libraries: Libraries, shape: Shape, inputs: Arrays) -> list[Variant]:
     assert libraries.torch is not None
     torch.set_num_threads(usable_cpus())
     torch.set_grad_enabled(False)
-    tensors = map(torch.from_numpy, _adapted(libraries, shape, inputs))
+    tensors = [_torch_tensor(torch, array) for array in _adapted(libraries, shape, inputs)]
     calls = _by_note(libraries.torch(torch, *tensors, **shape))
     return [
-        Variant(call, lambda y: _restored(libraries, shape, y.numpy()), note) for note, call in calls.items()
+        Variant(call, lambda y: _restored(libraries, shape, _torch_array(torch, y)), note)
+        for note, call in calls.items()
     ]
+
+
+def _torch_tensor(torch: Any, array: np.ndarray) -> Any:
+    """Return an array as a tensor; NumPy and PyTorch have no bfloat16 in common, but its bits."""
+    if array.dtype != bfloat16:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+
+
+def _torch_array(torch: Any, tensor: Any) -> np.ndarray:
+    """Return a tensor as an array."""
+    if tensor.dtype != torch.bfloat16:
+        return np.asarray(tensor.numpy())
+    return np.asarray(tensor.contiguous().view(torch.int16).numpy()).view(bfloat16)
 
 
 def _onnxruntime(libraries: Libraries, shape: Shape, inputs: Arrays) -> list[Variant]:
@@ -163,6 +179,6 @@ _MAKERS: dict[str, Callable[[Libraries, Shape, Arrays], list[Variant]]] = {
 
 _DTYPES = {
     "numpy": ("float32", "float64", "int32", "int64", "bool"),
-    "torch": ("float32", "float64", "float16", "int8", "uint8", "int32", "int64", "bool"),
+    "torch": ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool"),
     "onnxruntime": ("float32", "int8", "uint8", "int32", "int64", "bool"),
 }

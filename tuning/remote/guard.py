@@ -24,6 +24,10 @@ _SOURCE = r"""
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+#ifdef __x86_64__
+#include <cpuid.h>
 #endif
 #include <tvm/ffi/c_api.h>
 
@@ -53,6 +57,19 @@ extern "C" __attribute__((visibility("default"))) int __tvm_ffi_version(
   TVMFFIGetVersion(&version);
   result->type_index = kTVMFFIInt;
   result->v_int64 = (version.major * 1000LL + version.minor) * 1000 + version.patch;
+  return 0;
+}
+
+// Which features of `TILE_FEATURES` there are, a bit for each in their order, if the system gives leave.
+extern "C" __attribute__((visibility("default"))) int __tvm_ffi_tile_features(
+    void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {
+  result->type_index = kTVMFFIInt;
+  result->v_int64 = 0;
+#if defined(__linux__) && defined(__x86_64__)
+  unsigned a, b, c, d;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && syscall(SYS_arch_prctl, 0x1023, 18) == 0)
+    result->v_int64 = (d >> 24 & 1) | (d >> 25 & 1) << 1 | (d >> 22 & 1) << 2;
+#endif
   return 0;
 }
 """

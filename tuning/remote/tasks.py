@@ -18,7 +18,8 @@ import tvm
 from tvm import rpc
 
 from ...machine.errors import InputError, last_line
-from ...machine.target import as_target
+from ...machine.target import as_target, with_tile_features
+from ...machine.tile_instructions import TILE_FEATURES
 from ..measuring.cases import CASES, LoadedCase
 from ..measuring.library import LoadedKernel
 from ..measuring.tasks import CompareJob, Ran, RunJob, check, compare, time_on
@@ -96,17 +97,21 @@ class Machine:
         How many threads a kernel gets there.
     tvm_ffi : str
         The version of its TVM FFI.
+    tile_features : tuple of str
+        Those of `TILE_FEATURES` that it has.
     """
 
     triple: str
     cpu: str
     threads: int
     tvm_ffi: str
+    tile_features: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
         """A short text that is the same on like machines, as `facts.machine_fingerprint` of this one."""
-        digest = sha256(f"{self.triple} {self.cpu}".encode()).hexdigest()[:8]
+        told = " ".join((self.triple, self.cpu, *self.tile_features))
+        digest = sha256(told.encode()).hexdigest()[:8]
         return f"{self.cpu or 'unknown'}-{self.threads}cpu-rpc-{digest}"
 
     def target(self) -> Any:
@@ -121,9 +126,8 @@ class Machine:
             raise InputError(
                 "the server's TVM has no LLVM and cannot tell its processor; install apache-tvm there"
             )
-        return as_target(
-            {"kind": "llvm", "mtriple": self.triple, "mcpu": self.cpu, "num-cores": self.threads}
-        )
+        told = {"kind": "llvm", "mtriple": self.triple, "mcpu": self.cpu, "num-cores": self.threads}
+        return with_tile_features(as_target(told), self.tile_features)
 
 
 def request_server(remote: Remote) -> Server | Missing:
@@ -243,12 +247,14 @@ def _compare(session: Any, job: CompareJob | None) -> list[list[float]]:
 
 
 def _look(session: Any, folder: str) -> Machine:
-    version = int(session.load_module(Path(guard_library(folder)).name)["version"]())
+    guard = session.load_module(Path(guard_library(folder)).name)
+    version, features = int(guard["version"]()), int(guard["tile_features"]())
     return Machine(
         triple=_told(session, "target.llvm_get_system_triple"),
         cpu=_told(session, "target.llvm_get_system_cpu"),
         threads=int(session.get_function("runtime.NumThreads")()),
         tvm_ffi=f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}",
+        tile_features=tuple(name for bit, name in enumerate(TILE_FEATURES) if features >> bit & 1),
     )
 
 

@@ -63,9 +63,9 @@ def machine(mcpu, triple):
         ("matmul", {"m": 1, "n": 64, "k": 512, "transpose": "NT"}, "int8"),
     ],
 )
-def test_every_kind_of_point_is_right(operator, shape, dtype, target, assert_right):
+def test_every_kind_of_point_is_right(operator, shape, dtype, target, without_tiles, assert_right):
     workload = ts.workload(operator, dtype=dtype, **shape)
-    assert rules_for(workload.func, target)[0] is DOTS
+    assert rules_for(workload.func, without_tiles)[0] is DOTS
     space = DOTS.space(workload.func, target)
     for knobs in [space.default, *space.points[:: max(1, len(space) // 4)]]:
         assert_right(workload, DOTS.scheduled(workload.func, target, knobs))
@@ -109,12 +109,12 @@ def test_a_point_without_an_instruction_is_refused(knobs, target):
 
 
 @summing
-def test_more_rows_are_for_weights_that_the_second_cache_does_not_hold(target):
-    beyond = 4 * facts(target).l2_bytes // 256 + 1024
+def test_more_rows_are_for_weights_that_the_second_cache_does_not_hold(without_tiles):
+    beyond = 4 * facts(without_tiles).l2_bytes // 256 + 1024
     deep = beyond - beyond % 1024
     for rows, depth, taken in ((6, 1024, True), (7, 1024, False), (32, deep, True), (33, deep, False)):
         func = ts.workload("quantized_linear", m=rows, n=256, k=depth).func
-        assert (rules_for(func, target)[0] is DOTS) == taken, (rows, depth)
+        assert (rules_for(func, without_tiles)[0] is DOTS) == taken, (rows, depth)
 
 
 def test_others_are_left_alone(target):

@@ -106,7 +106,9 @@ def test_sums_in_two_parts_lose_less_to_rounding(target, run):
     assert np.sqrt(np.mean(np.square(got - want))) < 6.1e-7 * np.sqrt(np.mean(np.square(want)))
 
 
-def test_few_channels_take_the_tiles_that_round_less(target):
+def test_few_channels_take_the_tiles_that_round_less():
+    # With other vectors, or another L2, tiles of 8 channels may not be worth it.
+    target = as_target({"kind": "llvm", "mcpu": "znver3", "mtriple": "x86_64-linux", "num-cores": 2})
     image = {**IMAGE, "h": 48, "w": 64, "co": 128}
     few, more = (ts.workload("conv2d", **{**image, "ci": channels}) for channels in (8, 16))
     assert {point["m"] for point in WINOGRAD.space(more.func, target).points} == {2, 4}

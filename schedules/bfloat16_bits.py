@@ -1,0 +1,104 @@
+"""Buffers of bfloat16 that stay so: TVM computes in float32, and keeps a function's own buffers in it too.
+
+An instruction that takes numbers of 16 bits from a buffer needs these there. So the buffer becomes one of
+integers, and what is written to it the bits of the number. These are rounded to the nearest number, of two as
+near to the even one, as TVM rounds them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from ml_dtypes import bfloat16
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script import tirx as T
+from tvm_ffi import structural_map, structural_walk
+
+_NUMBER, _BITS = "bfloat16", "uint16"
+_REINTERPRET = "tirx.reinterpret"
+
+
+def keep_bfloat16(body: Any) -> Any:
+    """Return statements whose own buffers of bfloat16 hold the bits of their numbers."""
+    own: list[Any] = []
+    structural_walk(body, [(tirx.AllocBuffer, lambda allocation: own.append(allocation.buffer))])
+    bits = {b: tirx.decl_buffer(b.shape, _BITS, str(b.name)) for b in own if str(b.dtype) == _NUMBER}
+    if not bits:
+        return body
+
+    def loaded(load: Any) -> Any:
+        if load.source not in bits:
+            return load
+        return T.reinterpret(bits[load.source][tuple(load.indices)], dtype=str(load.ty.dtype))
+
+    def called(call: Any) -> Any:
+        if _name(call) == "tirx.address_of":
+            return tirx.address_of(_before(call.args[0]))
+        return T.reinterpret(_before(call), dtype=str(call.ty.dtype)) if _name(call) == _REINTERPRET else call
+
+    def stored(store: Any) -> Any:
+        if store.buffer not in bits:
+            return store
+        return tirx.BufferStore(bits[store.buffer], _bits(store.value), store.indices)
+
+    def allocated(allocation: Any) -> Any:
+        return tirx.AllocBuffer(bits.get(allocation.buffer, allocation.buffer))
+
+    return structural_map(
+        body,
+        [
+            (TensorLoad, loaded),
+            (tvm.ir.Call, called),
+            (tirx.BufferStore, stored),
+            (tirx.AllocBuffer, allocated),
+        ],
+    )
+
+
+def _name(node: Any) -> str:
+    return str(getattr(getattr(node, "op", None), "name", ""))
+
+
+def _before(node: Any) -> Any:
+    """Return what an expression is that other types are given to one after the other."""
+    return _before(node.args[0]) if _name(node) == _REINTERPRET else node
+
+
+def _bits(number: Any) -> Any:
+    """Return the bits of an expression of bfloat16, or of a vector of it."""
+    lanes = int(number.ty.dtype.lanes)
+    dtype = _BITS if lanes == 1 else f"{_BITS}x{lanes}"
+    if isinstance(number, tirx.FloatImm):
+        return tirx.IntImm(_BITS, int(np.array(number.value, bfloat16).view(_BITS)))
+    if isinstance(number, tirx.Broadcast):
+        return tirx.Broadcast(_bits(number.value), number.lanes)
+    if isinstance(number, tirx.Shuffle):
+        return tirx.Shuffle([_bits(each) for each in number.vectors], number.indices)
+    if isinstance(number, tirx.Select):
+        return tirx.Select(number.condition, _bits(number.true_value), _bits(number.false_value))
+    if _name(number) == "prim.if_then_else":
+        condition, yes, no = number.args
+        return T.if_then_else(condition, _bits(yes), _bits(no))
+    if isinstance(number, tirx.Cast) and str(number.value.ty.dtype).startswith("float32"):
+        return _rounded(number.value, lanes)
+    found = _before(number)
+    return found if str(found.ty.dtype) == dtype else T.reinterpret(found, dtype=dtype)
+
+
+def _rounded(number: Any, lanes: int) -> Any:
+    """Return the bits of a float32 that is rounded to bfloat16."""
+    wide = "uint32" if lanes == 1 else f"uint32x{lanes}"
+
+    def constant(value: int) -> Any:
+        one = tirx.IntImm("uint32", value)
+        return one if lanes == 1 else tirx.Broadcast(one, lanes)
+
+    bits = T.reinterpret(number, dtype=wide)
+    odd = tirx.bitwise_and(tirx.shift_right(bits, constant(16)), constant(1))
+    return tirx.Cast(
+        _BITS if lanes == 1 else f"{_BITS}x{lanes}",
+        tirx.shift_right(bits + odd + constant(0x7FFF), constant(16)),
+    )

@@ -1,0 +1,234 @@
+"""Products by a matrix unit: where the rule applies, that it is exact, and what instructions it comes to."""
+
+import re
+
+import numpy as np
+import pytest
+import tunesmith as ts
+from tunesmith.kernels.operator import as_prim_func
+from tunesmith.machine.errors import InputError
+from tunesmith.machine.facts import has_feature
+from tunesmith.machine.target import as_target
+from tunesmith.schedules.assembly import inner_loop
+from tunesmith.schedules.c_source import c_source
+from tunesmith.schedules.code_generation import finished, generate_code
+from tunesmith.schedules.cpu.matrix_unit import MATRIX_UNIT
+from tunesmith.tuning.measuring.verification import expected_output, inputs_of
+from tunesmith.tuning.records.compilation import replay_trace, trace_text
+from tvm import te
+
+CPU = {"kind": "llvm", "mcpu": "sapphirerapids", "mtriple": "x86_64-linux", "num-cores": 2}
+CONV = {"n": 2, "h": 14, "w": 14, "ci": 64, "co": 48, "kh": 3, "kw": 3, "padding": 1, "data_zero": 100}
+WORKLOADS = {
+    "whole": ("quantized_matmul", {"m": 64, "n": 96, "k": 256}),
+    "rows_in_uneven_parts": ("quantized_matmul", {"m": 50, "n": 64, "k": 128}),
+    "one_step": ("quantized_matmul", {"m": 64, "n": 512, "k": 64}),
+    "all_are_padded": ("quantized_matmul", {"m": 75, "n": 83, "k": 650}),
+    "weight_by_output": ("quantized_linear", {"m": 48, "n": 64, "k": 256, "zero": 9}),
+    "padded_weight_by_output": ("quantized_linear", {"m": 61, "n": 50, "k": 443, "zero": 9}),
+    "window": ("quantized_conv2d", CONV),
+    "every_second_pixel": ("quantized_conv2d", {**CONV, "stride": 2}),
+    "steps_of_part_of_a_tile": ("quantized_conv2d", {**CONV, "ci": 48, "w": 13}),
+    "pixel_by_pixel": ("quantized_conv2d", {**CONV, "kh": 1, "kw": 1, "padding": 0, "ci": 256}),
+    "blocks_of_fewer_panels": ("quantized_matmul", {"m": 96, "n": 500, "k": 256}),
+}
+# Of bfloat16.
+IMAGE = {key: value for key, value in CONV.items() if key != "data_zero"}
+HALVES = {
+    "whole": ("matmul", {"m": 64, "n": 96, "k": 256}),
+    "all_are_padded": ("matmul", {"m": 75, "n": 83, "k": 333}),
+    "data_along_rows": ("matmul", {"m": 64, "n": 96, "k": 100, "transpose": "TN"}),
+    "weight_by_output": ("linear", {"m": 48, "n": 64, "k": 256, "activation": "gelu", "residual": 1}),
+    "padded_weight_by_output": ("linear_relu", {"m": 61, "n": 50, "k": 443}),
+    "batch": ("batch_matmul", {"b": 3, "m": 40, "n": 64, "k": 96, "transpose": "NT"}),
+    "window": ("conv2d", {**IMAGE, "bias": 1, "relu": 1}),
+    "window_channels_first": ("conv2d", {**IMAGE, "layout": "NCHW"}),
+    "lines_in_uneven_blocks": (
+        "conv2d_transpose",
+        {"n": 1, "h": 32, "w": 32, "ci": 64, "co": 3, "kh": 4, "kw": 4, "stride": 2, "padding": 1},
+    ),
+}
+
+permitted = pytest.mark.skipif(
+    not has_feature(ts.host_target(), "amx-int8"), reason="this machine has no AMX, or no leave to use it"
+)
+
+
+def of(name):
+    op, shape = WORKLOADS[name]
+    return ts.workload(op, **shape)
+
+
+def product(m, n, k, data, weight, transpose):
+    """Return a matrix product of bytes, in any order."""
+    A = te.placeholder((m, k) if transpose[0] == "N" else (k, m), data, name="A")
+    B = te.placeholder((k, n) if transpose[1] == "N" else (n, k), weight, name="B")
+    r = te.reduce_axis((0, k), name="k")
+
+    def at(i, j):
+        a = A[(i, r) if transpose[0] == "N" else (r, i)].astype("int32")
+        b = B[(r, j) if transpose[1] == "N" else (j, r)].astype("int32")
+        return te.sum(a * b, axis=r)
+
+    return as_prim_func([A, B, te.compute((m, n), at, name="C")])
+
+
+@pytest.fixture(scope="module")
+def amx():
+    return as_target(CPU)
+
+
+@permitted
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_points_of_the_space_are_right(name, target, assert_right):
+    workload = of(name)
+    points = MATRIX_UNIT.space(workload.func, target).points
+    drawn = np.random.default_rng(7).choice(len(points), 6, replace=False)
+    for knobs in ({}, *(points[i] for i in drawn)):
+        assert_right(workload, MATRIX_UNIT.scheduled(workload.func, target, knobs))
+
+
+@permitted
+@pytest.mark.parametrize("name", HALVES)
+def test_bfloat16_is_right(name, target, assert_right):
+    """Panels and copies hold its bits, where TVM would compute with float32."""
+    op, shape = HALVES[name]
+    workload = ts.workload(op, dtype="bfloat16", **shape)
+    points = MATRIX_UNIT.space(workload.func, target).points
+    for knobs in ({}, *(points[i] for i in np.random.default_rng(5).choice(len(points), 3))):
+        assert_right(workload, MATRIX_UNIT.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_the_unit_multiplies_bfloat16(name, amx):
+    op, shape = HALVES[name]
+    func = ts.workload(op, dtype="bfloat16", **shape).func
+    code = generate_code(MATRIX_UNIT.scheduled(func, amx).mod, amx).mod.inspect_source("asm")
+    assert "tdpbf16ps" in code
+
+
+@permitted
+@pytest.mark.parametrize("transpose", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("data", ["int8", "uint8"])
+@pytest.mark.parametrize("weight", ["int8", "uint8"])
+def test_bytes_of_any_sign_and_order_are_right(data, weight, transpose, target, run):
+    m, n, k = 40, 96, 320
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(*_bounds(each), shape, each) for each, shape in ((data, (m, k)), (weight, (k, n))))
+    func = product(m, n, k, data, weight, transpose)
+    given = [np.ascontiguousarray(x.T) if t == "T" else x for x, t in zip((a, b), transpose, strict=True)]
+    found, *_ = run(MATRIX_UNIT.scheduled(func, target), given)
+    np.testing.assert_array_equal(found, a.astype("int32") @ b.astype("int32"))
+
+
+def _bounds(dtype):
+    info = np.iinfo(dtype)
+    return info.min, info.max + 1
+
+
+@permitted
+def test_sums_of_extremes_are_exact(target, run):
+    m, n, k = 32, 32, 64_000
+    schedule = MATRIX_UNIT.scheduled(ts.workload("quantized_matmul", m=m, n=n, k=k).func, target)
+    inputs = np.full((m, k), 255, "uint8"), np.full((k, n), -128, "int8")
+    np.testing.assert_array_equal(run(schedule, inputs)[0], np.full((m, n), 255 * -128 * k, "int32"))
+
+
+@permitted
+def test_it_is_the_default_here(target):
+    assert ts.apply_default(of("whole").func, target)[1] is MATRIX_UNIT
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_unit_does_all_of_it(name, amx):
+    """Also where this CPU has none: tiles are configured, and no product is left to vectors."""
+    code = generate_code(MATRIX_UNIT.scheduled(of(name).func, amx).mod, amx).mod.inspect_source("asm")
+    assert "ldtilecfg" in code and "tilerelease" in code and "syscall@PLT" in code
+    assert "tdpbusd" in code and "vpdpbusd" not in code and "vpmaddwd" not in code
+
+
+@pytest.mark.parametrize(
+    ("m", "products", "tiles", "loads"),
+    [(64, 4, 4, 4), (16, 4, 4, 5), (96, 4, 4, 4)],
+)
+def test_a_step_reads_each_operand_once(m, products, tiles, loads, amx):
+    schedule = MATRIX_UNIT.scheduled(ts.workload("quantized_matmul", m=m, n=128, k=4096).func, amx)
+    found = inner_loop(generate_code(schedule.mod, amx).mod.inspect_source("asm"))
+    # LLVM may unroll the loop.
+    times = found.multiply_adds // products
+    assert (found.multiply_adds, found.accumulators) == (products * times, tiles)
+    assert (found.loads, found.stores, found.bits) == (loads * times, 0, 16 * 16 * 32)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "row_bytes"),
+    [
+        ({"m": 64, "n": 64, "k": 256}, [16, 16, 16, 16, 16, 16, 16, 16], [64] * 8),
+        ({"m": 50, "n": 64, "k": 128}, [13, 13, 12, 12, 13, 12, 16, 16], [64] * 8),
+    ],
+)
+def test_tiles_have_the_rows_of_the_shape(shape, rows, row_bytes, amx):
+    schedule = MATRIX_UNIT.scheduled(ts.workload("quantized_matmul", **shape).func, amx)
+    lowered = finished(schedule.mod, amx).script()
+    words = [int(w) for w in re.findall(r"tile_configuration\[T.int64\(\d\)\] = T.int64\((-?\d+)\)", lowered)]
+    described = b"".join(word.to_bytes(8, "little") for word in words)
+    assert list(described[48:56]) == rows
+    assert list(np.frombuffer(described[16:32], "<u2")) == row_bytes
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape"),
+    [
+        ("quantized_matmul", {"m": 3, "n": 256, "k": 256}),
+        ("quantized_matmul", {"m": 9, "n": 35, "k": 66}),
+        ("quantized_conv2d", {**CONV, "w": 37}),
+        ("matmul", {"m": 64, "n": 64, "k": 64}),
+    ],
+    ids=["few_rows", "little", "no_tiles_of_a_line", "floats"],
+)
+def test_it_does_not_apply_where_nothing_is_gained(operator, shape, amx):
+    assert MATRIX_UNIT.space(ts.workload(operator, **shape).func, amx) is None
+
+
+@pytest.mark.parametrize("mcpu", ["znver4", "haswell"])
+def test_it_does_not_apply_without_the_unit(mcpu):
+    assert MATRIX_UNIT.space(of("whole").func, as_target({**CPU, "mcpu": mcpu})) is None
+
+
+@pytest.mark.parametrize(
+    ("knobs", "rule"),
+    [
+        ({"mr": 64}, "fit the tiles"),
+        ({"nr": 24}, "divides nr"),
+        ({"depth": 32}, "depth is 64"),
+        ({"pack": 0}, "pack 1 or 2"),
+        ({"mr": 0}, "at least 1"),
+    ],
+)
+def test_points_that_the_unit_cannot_hold_are_refused(knobs, rule, amx):
+    with pytest.raises(InputError, match=rule):
+        MATRIX_UNIT.scheduled(of("whole").func, amx, knobs)
+
+
+def test_rows_that_do_not_divide_a_line_are_refused(amx):
+    with pytest.raises(InputError, match="divides a convolution's line"):
+        MATRIX_UNIT.scheduled(of("window").func, amx, {"mr": 8})
+
+
+@pytest.mark.parametrize("name", ["whole", "rows_in_uneven_parts", "window", "every_second_pixel"])
+def test_the_loops_that_the_unit_replaces_are_right(name, amx, compiled_c):
+    """C has no words for tiles: it says in loops what they compute, which runs everywhere."""
+    workload = of(name)
+    inputs = inputs_of(workload, 1, 0)
+    expected = expected_output(workload, inputs)
+    output = np.empty_like(expected)
+    function, _ = compiled_c(c_source(MATRIX_UNIT.scheduled(workload.func, amx), "kernel"), "kernel")
+    function(*inputs, output)
+    np.testing.assert_array_equal(output, expected)
+
+
+def test_a_trace_is_replayed(amx):
+    workload = of("whole")
+    schedule = MATRIX_UNIT.scheduled(workload.func, amx)
+    replayed = replay_trace(trace_text(schedule), workload.func)
+    assert replayed.mod.script() == schedule.mod.script()
