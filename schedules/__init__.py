@@ -23,6 +23,7 @@ from .cpu.repeated import REPEATED
 from .cpu.rows import ROWS
 from .cpu.separable import SEPARABLE
 from .cpu.swapped import SWAPPED
+from .cpu.swapped_matrix_unit import SWAPPED_MATRIX_UNIT
 from .cpu.transpose import TRANSPOSE
 from .cpu.window import WINDOW
 from .cpu.winograd import WINOGRAD
@@ -30,6 +31,7 @@ from .rule import ScheduleRule
 
 # In order of preference: the first that applies is the default. The last applies to everything.
 RULES: tuple[ScheduleRule, ...] = (
+    SWAPPED_MATRIX_UNIT,
     MATRIX_UNIT,
     SWAPPED,
     DOTS,

@@ -12,6 +12,8 @@ of 56x56 pixels of 64 channels 0.36, 28x28 of 128 0.34, 7x7 of 512 0.56; 1x1 of 
 
 from __future__ import annotations
 
+from typing import Any
+
 from tvm import s_tir
 
 from ..contraction import find_contraction
@@ -35,8 +37,8 @@ def schedule_matrix_unit(
     split_columns: int,
     pack: int,
     beside: int = 1,
-) -> None:
-    """Rewrite a contraction in place.
+) -> Any:
+    """Rewrite a contraction in place; return the loop over a block's panels.
 
     Parameters
     ----------
@@ -56,7 +58,7 @@ def schedule_matrix_unit(
     assert nest is not None and instruction is not None, "the rule's space says that there is one"
     operands = lay_out(sch, nest, lanes, (mr, nr, depth), pack, 0, instruction.products)
     block = operands.block
-    row_block, column_block, _, row_tiles, sums, (row, column) = tile_loops(
+    row_block, column_block, panel, row_tiles, sums, (row, column) = tile_loops(
         sch, nest, block, mr, block_rows, [block_columns, nr]
     )
     sums[-1], *summed = sch.split(sums[-1], [None, depth // instruction.products, instruction.products])
@@ -70,6 +72,7 @@ def schedule_matrix_unit(
     )  # fmt: skip
     sch.decompose_reduction(block, sums[0])
     use_tiles(sch, threads, row_tiles[-1], row)
+    return panel
 
 
 MATRIX_UNIT = ScheduleRule(

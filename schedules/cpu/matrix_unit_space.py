@@ -55,7 +55,7 @@ def matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     if nest is None or instruction is None or not has_feature(target, instruction.feature):
         return None
     choice = tile_choice(nest, target, instruction.products)
-    mr, depth = _rows(nest), _depth(nest, instruction)
+    mr, depth = _rows(nest), depth_of_step(nest, instruction)
     if choice.lanes != instruction.lanes or not _is_worth_it(choice, instruction, mr, depth):
         return None
     nr = _columns(choice, mr)
@@ -64,6 +64,11 @@ def matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     pack = PACK_IN_BLOCK if blocks["pack"] == PACK_IN_BLOCK else PACK_FIRST
     default = {"lanes": choice.lanes, "mr": mr, "nr": nr, "depth": depth, **blocks, "pack": pack}
     default["beside"] = choice.weight.most_beside(default, _BESIDE)
+    return tiles_around(choice, default)
+
+
+def tiles_around(choice: TileChoice, default: Knobs) -> KnobSpace:
+    """Return every tile and blocking worth trying around a default."""
     return KnobSpace(_knobs(choice, default), _constraints(choice, default), default)
 
 
@@ -75,7 +80,7 @@ def _rows(nest: Contraction) -> int:
     return max(rows for rows in range(1, most + 1) if nest.row_extent % rows == 0)
 
 
-def _depth(nest: Contraction, instruction: TileInstruction) -> int:
+def depth_of_step(nest: Contraction, instruction: TileInstruction) -> int:
     """Choose the products of a step: the most, or fewer where these divide the channels in as many steps."""
     most, whole = instruction.elements, instruction.products
     channels = ceil(nest.channels / whole) * whole
@@ -99,15 +104,16 @@ def _is_worth_it(choice: TileChoice, instruction: TileInstruction, mr: int, dept
     """Tell whether the unit takes less than instructions that sum products in the lanes of vectors.
 
     Counted in cycles, of 16 columns: a product of tiles takes one a row, nine at least, and storing and
-    loading its sums three a vector; two of the others end in a cycle. Copies that pad operands are worth it
-    where there is much to multiply.
+    loading its sums three a vector; two of the others end in a cycle. Copies that pad or turn data are worth
+    it where there is much to multiply.
     """
     nest = choice.nest
     rows = nest.outer_rows * nest.row_extent
     few = _few_rows(choice, instruction)
     if rows <= few or mr < 2 or nest.channels * _LEAST_PART < instruction.elements:
         return False
-    if not nest.is_worth_threads and (nest.row_extent % mr or nest.channels % depth):
+    copied = nest.row_extent % mr or nest.channels % depth or nest.data_channel != nest.data_rank - 1
+    if copied and not nest.is_worth_threads:
         return False
     steps = nest.depth // nest.channels * ceil(nest.channels / depth)
     of_tile = sum(max(_LEAST_CYCLES, rows) for rows in rows_of_parts(mr)) * steps + _CYCLES_OF_SUMS * mr

@@ -29,6 +29,7 @@ from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..swapped_form import OUTPUT, TURNED, find_swapped, restate
 from ..transforms import transpose_last, vectorize_last
+from .matrix_unit import schedule_matrix_unit
 from .operand_layout import PACK_FIRST
 from .register_tile import register_tile
 from .tile_choice import ROW_STREAMS, TileChoice, tile_choice, tile_cost
@@ -60,9 +61,10 @@ def schedule_swapped(sch: s_tir.Schedule, *, squares: int, **knobs: int) -> None
     squares : int
         Rows and columns of a square that is turned in registers.
     **knobs : int
-        Those of `register_tile`; tiles and blocks divide the rows, and are whole squares.
+        Those of `register_tile`, or of `schedule_matrix_unit`; tiles and blocks divide the rows, and are
+        whole squares.
     """
-    panel = register_tile(sch, **knobs)
+    panel = (schedule_matrix_unit if "depth" in knobs else register_tile)(sch, **knobs)
     turned = sch.get_sblock(TURNED)
     sch.reverse_compute_at(turned, panel)
     if OUTPUT in block_names(sch):
@@ -100,8 +102,13 @@ def swapped_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     if default["pack"] == PACK_FIRST and not weight_exceeds_l2(found.nest, choice.machine):
         return None
+    return with_squares(tile_space(choice, default), squares, rows, columns)
+
+
+def with_squares(space: KnobSpace, squares: tuple[int, ...], rows: int, columns: int) -> KnobSpace:
+    """Return a space of tiles whose results are turned in squares, the last of these by default."""
     knob = Knob("squares", squares, "rows and columns of a square that is turned")
-    space = tile_space(choice, default).in_form(knob, squares[-1])
+    space = space.in_form(knob, squares[-1])
     whole = Constraint(
         f"nr * block_columns divides the rows ({rows}), mr * block_rows the columns ({columns}), "
         "and both are whole squares",
