@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import s_tir
 
-from ..analysis import loops_inside
+from ..analysis import loops_inside, written_buffer
 from ..contraction import Contraction
 from ..dot_product import Grouping
 from ..transforms import copy_in_vectors, inline_blocks, last_order
@@ -89,7 +89,10 @@ def lay_out(
         See `register_tile`.
     """
     nr = whole[1]
+    copies = _hold_computed(sch, nest) if products > 1 else []
     tail, apart = _inline_around(sch, nest, lanes)
+    for copy in copies:
+        copy_in_vectors(sch, copy, lanes, nest.is_worth_threads)
     stage_data(sch, nest, lanes, stage, products)
     padded = pad_operands(sch, nest, lanes, *whole)
     block = sch.get_sblock(nest.block)
@@ -105,6 +108,20 @@ def lay_out(
         sch.transform_layout(block, ("write", 0), last_order(nest.output_rank, nest.output_column))
     batch = [sch.get_loops(block)[i] for i in nest.batch]
     return TileOperands(block, tail, apart, panels, longer, batch)
+
+
+def _hold_computed(sch: s_tir.Schedule, nest: Contraction) -> list[Any]:
+    """Let copies hold operands that are computed before; return these.
+
+    An instruction that takes several elements loads them. Others compute each where they read it.
+    """
+    block = sch.get_sblock(nest.block)
+    copies = []
+    for read, held in ((nest.data, nest.staged), (nest.weight, nest.weight_block)):
+        source = sch.get(block).reads[read].source.name
+        if not held and any(written_buffer(sch, name) == source for name in nest.prologue):
+            copies.append(sch.cache_read(block, read, "global"))
+    return copies
 
 
 def share_blocks(

@@ -41,8 +41,8 @@ _STEPS_IN_PAGES = 1024
 # where translating addresses takes long, the longer the fewer lines are read in a row: the part of L2 that a
 # weight is then, for each. Two lines of each row read where they lie and packed, in L2 of 2 MiB: 147 KB 0.96
 # and 0.84, 295 KB 0.93 and 0.86, 590 KB 0.89 and 0.90, 1 MB 0.80 and 0.88, 1.2 MB 0.79 and 0.93; four lines:
-# 1 MB 0.93 and 0.93.
-_CROSSING_TILES, _KEPT_BY_L2 = 4, 3 / 16
+# 1 MB 0.93 and 0.93, on a Xeon with AMX packed 0.95 of the time, 1.6 MB 0.93.
+_CROSSING_TILES, _KEPT_BY_L2, _MOST_KEPT = 4, 3 / 16, 7 / 16
 
 # Units that take registers in halves multiply no faster than L3 gives two lines of each row, wherever rows
 # lie, of a weight that is this part of L3. On 2 threads of a Zen 4, 8 to 150 rows by 30 matrices of 2 to
@@ -103,7 +103,7 @@ class WeightReading:
         Packing it gains nothing then. 46 convolutions and matmuls on 2 threads of a Zen 4 take 0.95 of the
         time without, and with rows shared instead of columns; with AVX2, of one line, 1.0 to 1.5.
         """
-        part = 1 if self.machine.takes_halves else min(1, self.lines(nr) * _KEPT_BY_L2)
+        part = 1 if self.machine.takes_halves else min(_MOST_KEPT, self.lines(nr) * _KEPT_BY_L2)
         near = self.nest.weight_bytes <= part * self.machine.l2_bytes
         wide = self.lines(nr) > 1 or nr >= self.nest.columns
         return near and wide

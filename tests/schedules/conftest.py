@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tunesmith as ts
 import tvm
+from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.arrays import aligned_copy, aligned_empty, as_tensor
 from tunesmith.machine.facts import facts
 from tunesmith.machine.signature import ArgSpec
@@ -31,6 +32,7 @@ from tunesmith.tuning.measuring.verification import (
 )
 from tunesmith.tuning.processes.worker_group import WorkerGroup
 from tunesmith.tuning.records.compilation import trace_text
+from tvm import te
 
 # Elements behind each output that a kernel must leave alone.
 GUARD = 64
@@ -77,6 +79,54 @@ def run(target) -> Run:
         return outputs
 
     return ran
+
+
+def product_of_computed(m: int, n: int, k: int, data: str, weight: str, sums: str, which: str) -> Any:
+    """Return a product one or both of whose operands, named by ``which``, are computed before."""
+
+    def halved(tensor: Any) -> Any:
+        dtype = str(tensor.dtype)
+
+        def half(i: Any, j: Any) -> Any:
+            whole = tensor[i, j]
+            return whole >> te.const(1, dtype) if "int" in dtype else (whole.astype(sums) * 0.3).astype(dtype)
+
+        return te.compute(tensor.shape, half, f"half_{tensor.op.name}")
+
+    A, B = te.placeholder((m, k), data, "A"), te.placeholder((k, n), weight, "B")
+    a, b = halved(A) if "A" in which else A, halved(B) if "B" in which else B
+    r = te.reduce_axis((0, k), "r")
+    C = te.compute((m, n), lambda i, j: te.sum(a[i, r].astype(sums) * b[r, j].astype(sums), axis=r), name="C")
+    return as_prim_func([A, B, C])
+
+
+@pytest.fixture(scope="session")
+def assert_right_of_computed(run) -> Callable[..., None]:
+    """Check that a rule is right where operands are computed before: it may not load what is not there."""
+
+    def half(whole: np.ndarray) -> np.ndarray:
+        is_integer = whole.dtype.kind in "iu"
+        return whole >> 1 if is_integer else (whole.astype("float32") * np.float32(0.3)).astype(whole.dtype)
+
+    def right(rule: Any, target: Any, types: Sequence[str], which: str, k: int) -> None:
+        func = product_of_computed(48, 64, k, *types, which)
+        rng = np.random.default_rng(k)
+        inputs = [
+            rng.integers(0, 120, shape, dtype=d) if "int" in d else rng.random(shape).astype(d)
+            for shape, d in (((48, k), types[0]), ((k, 64), types[1]))
+        ]
+        halves = [
+            (x >> 1 if "int" in d else (x.astype("float32") * np.float32(0.3)).astype(d))
+            if name in which
+            else x
+            for name, x, d in zip("AB", inputs, types[:2], strict=True)
+        ]
+        wide = "int64" if "int" in types[0] else "float64"
+        expected = halves[0].astype(wide) @ halves[1].astype(wide)
+        found, *_ = run(rule.scheduled(func, target), inputs)
+        np.testing.assert_allclose(found.astype(wide), expected, rtol=0 if wide == "int64" else 1e-5)
+
+    return right
 
 
 @pytest.fixture(scope="session")

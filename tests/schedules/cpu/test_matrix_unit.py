@@ -127,6 +127,14 @@ def _bounds(dtype):
 
 
 @permitted
+@pytest.mark.parametrize("k", [128, 150])
+@pytest.mark.parametrize("which", ["A", "B", "AB"])
+@pytest.mark.parametrize("types", [("uint8", "int8", "int32"), ("bfloat16", "bfloat16", "float32")])
+def test_operands_that_are_computed_are_held_in_copies(types, which, k, target, assert_right_of_computed):
+    assert_right_of_computed(MATRIX_UNIT, target, types, which, k)
+
+
+@permitted
 def test_sums_of_extremes_are_exact(target, run):
     m, n, k = 32, 32, 64_000
     schedule = MATRIX_UNIT.scheduled(ts.workload("quantized_matmul", m=m, n=n, k=k).func, target)
@@ -232,3 +240,35 @@ def test_a_trace_is_replayed(amx):
     schedule = MATRIX_UNIT.scheduled(workload.func, amx)
     replayed = replay_trace(trace_text(schedule), workload.func)
     assert replayed.mod.script() == schedule.mod.script()
+
+
+def lowered(name, amx):
+    op, shape = HALVES[name]
+    func = ts.workload(op, dtype="bfloat16", **shape).func
+    return finished(MATRIX_UNIT.scheduled(func, amx).mod, amx).script().splitlines()
+
+
+def test_a_tile_that_is_not_there_is_left_out(amx):
+    """33 lines are 17 and 16: the second thread's last tile would be loaded from beyond the data."""
+    lines = lowered("lines_in_uneven_blocks", amx)
+    first = next(i for i, line in enumerate(lines) if "tilezero" in line)
+    indented = len(lines[first]) - len(lines[first].lstrip())
+    around = next(line for line in lines[first::-1] if len(line) - len(line.lstrip()) < indented)
+    assert around.strip().startswith("if ") and "< T.int64(33)" in around
+
+
+def test_sums_have_room_for_whole_tiles(amx):
+    """Of 11 rows by 12 columns all 11 x 16 are stored: TVM would leave out the last 4."""
+    op, shape = HALVES["lines_in_uneven_blocks"]
+    func = ts.workload(op, dtype="bfloat16", **shape).func
+    code = generate_code(MATRIX_UNIT.scheduled(func, amx).mod, amx).mod.inspect_source("ll")
+    assert [int(n) for n in re.findall(r"= alloca \[(\d+) x float\]", code)] == [11 * 16]
+
+
+@pytest.mark.parametrize(("beside", "extents"), [(1, [8, 32, 2]), (4, [2, 32, 4, 2])])
+def test_panels_are_packed_side_by_side(beside, extents, amx):
+    """Of 8 panels by 32 groups 4 panels go inside the groups: a row is read in one stretch."""
+    workload = ts.workload("quantized_matmul", m=64, n=512, k=128)
+    script = MATRIX_UNIT.scheduled(workload.func, amx, {"beside": beside}).mod.script()
+    loops = re.search(r"for ax[\w, ]+ in T.grid\((.*)\):\n.*B_global_o", script)[1]
+    assert [int(each) for each in re.findall(r"T.int64\((\d+)\)", loops)] == extents

@@ -121,6 +121,13 @@ def test_rows_that_are_left_after_whole_tiles_are_cut_off(target, assert_right):
 
 
 @summing
+@pytest.mark.parametrize("k", [128, 150])
+@pytest.mark.parametrize("which", ["A", "B", "AB"])
+def test_operands_that_are_computed_are_held_in_copies(which, k, target, assert_right_of_computed):
+    assert_right_of_computed(QUANTIZED, target, ("uint8", "int8", "int32"), which, k)
+
+
+@summing
 @pytest.mark.parametrize("transpose", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize(
     ("types", "m", "n", "k"),

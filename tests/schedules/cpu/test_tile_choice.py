@@ -1,0 +1,44 @@
+"""What blocks of tiles follow from: the caches of a machine that this one need not be."""
+
+from dataclasses import replace
+
+import pytest
+import tunesmith as ts
+from tunesmith.machine.facts import facts
+from tunesmith.machine.target import as_target
+from tunesmith.schedules.contraction import find_contraction
+from tunesmith.schedules.cpu.tile_choice import TileChoice
+
+AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+MIB = 1 << 20
+OF_FEW_CORES = replace(facts(AVX512), l2_bytes=MIB, l3_bytes=32 * MIB)
+OF_MANY_CORES = replace(facts(AVX512), l2_bytes=2 * MIB, l3_bytes=480 * MIB)
+
+
+def choice(machine, products=1, **shape):
+    return TileChoice(find_contraction(ts.workload("matmul", **shape).func), machine, products)
+
+
+@pytest.mark.parametrize(
+    ("k", "panels"), [(256, 8), (512, 4), (1024, 2), (2048, 1), (4096, 1)], ids=lambda value: str(value)
+)
+def test_panels_of_a_block_keep_to_a_part_of_l2_where_l3_is_far(k, panels):
+    """A panel of 64 columns has 256 bytes for each step of the sum; half a MiB is a quarter of L2."""
+    blocks = choice(OF_MANY_CORES, m=512, n=4096, k=k).blocks(6, 64)
+    assert blocks["block_columns"] == panels
+
+
+def test_blocks_have_more_panels_where_l3_is_near():
+    """A sixteenth of a share of 16 MiB, or four where these are less than half of it."""
+    assert choice(OF_FEW_CORES, m=512, n=4096, k=256).blocks(6, 64)["block_columns"] == 16
+    assert choice(OF_FEW_CORES, m=512, n=4096, k=2048).blocks(6, 64)["block_columns"] == 4
+
+
+def test_operands_of_several_products_fit_more_panels():
+    assert choice(OF_MANY_CORES, 4, m=512, n=4096, k=1024).blocks(32, 32)["block_columns"] == 16
+
+
+@pytest.mark.parametrize(("n", "packed"), [(256, False), (448, False), (512, True), (640, True)])
+def test_a_weight_of_half_of_l2_is_packed_however_wide_the_tile_is(n, packed):
+    made = choice(OF_MANY_CORES, m=512, n=n, k=n)
+    assert (made.blocks(6, 64)["pack"] != 0) == packed
