@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import tvm
@@ -130,10 +130,7 @@ class _Step:
     @cached_property
     def depth(self) -> int:
         """Products of a step."""
-        depth = 1
-        for each in self.summed:
-            depth *= int(each.extent)
-        return depth
+        return prod(int(each.extent) for each in self.summed)
 
     @cached_property
     def instruction(self) -> TileInstruction:

@@ -197,14 +197,15 @@ class TileChoice:
         axes = [[1 - zeros / nest.extents[a.tap] for zeros in a.shared_zeros(nr)] for a in nest.filled]
         return vectors * sum(prod(parts) for parts in zip(*axes, strict=True))
 
-    def blocks(self, mr: int, nr: int) -> dict[str, int]:
+    def blocks(self, mr: int, nr: int, much_data: int = 0) -> dict[str, int]:
         """Choose the blocks, who shares what, and where panels are packed.
 
         Threads share the columns where the panels can be dealt out evenly: each then packs its own, and all
         read the data. They share the rows otherwise, and where nothing is packed in the call and data are
         larger than the weight. A block's rows keep to half of L2, where each panel
         meets them; its panels keep to a part of a thread's share of L3, which others use as well: more
-        would be evicted between one block of rows and the next.
+        would be evicted between one block of rows and the next. ``much_data``: threads also share the rows
+        where data are so many times the weight, and this is packed in the call; 0 for never.
         """
         nest, machine = self.nest, self.machine
         panels, tiles = self.panels(nr), self.row_tiles(mr)
@@ -219,7 +220,8 @@ class TileChoice:
         if nest.filled and tiles >= 8 * threads:
             # Panels of different phases have one tap or several: shared, they keep one thread waiting.
             by_columns = False
-        if settled is not None and self._shares_rows(mr, threads):
+        times = much_data if settled is None else 1
+        if times and self.shares_rows(mr, threads, times):
             by_columns = False
         most = self._panels_in_cache(nest.depth * nr * item)
         rows_in_l2 = machine.l2_bytes // 2 // (nest.channels * mr * item)
@@ -248,8 +250,8 @@ class TileChoice:
             return machine.l2_bytes // _PART_OF_L2 // panel
         return max(share // _SHARERS_OF_L3 // panel, min(_FEWEST_PANELS, share // 2 // panel))
 
-    def _shares_rows(self, mr: int, threads: int) -> bool:
-        """Tell whether threads share the rows first: data exceed the weight, and go into even parts.
+    def shares_rows(self, mr: int, threads: int, times: int) -> bool:
+        """Tell whether threads share the rows: data exceed the weight so many times, and go into even parts.
 
         Each thread then reads and writes places of its own, which the other's cache need not give up.
         """
@@ -257,7 +259,7 @@ class TileChoice:
         cut = nest.row_extent % mr != 0
         parts = nest.outer_rows if cut else tiles
         item = int(tvm.DataType(nest.data_dtype).bits) // 8
-        more = nest.outer_rows * nest.row_extent * nest.channels * item > nest.weight_bytes
+        more = nest.outer_rows * nest.row_extent * nest.channels * item > times * nest.weight_bytes
         even = ceil(parts / threads) * threads <= UNEVEN * parts
         return more and tiles >= 8 * threads and even and not (cut and nest.plain)
 

@@ -10,7 +10,7 @@ from tunesmith.tuning.benchmark import turn_tasks
 from tunesmith.tuning.benchmark.baselines import LIBRARIES, Unavailable, multiplies_bytes_exactly, variants
 from tunesmith.tuning.benchmark.turn_tasks import TurnJob, make_ready, time_turn
 from tunesmith.tuning.measuring.verdict import compare
-from tunesmith.tuning.measuring.verification import inputs_of, workload_tolerance
+from tunesmith.tuning.measuring.verification import expected_output, inputs_of, workload_tolerance
 
 CONV = {"n": 2, "h": 9, "w": 8, "ci": 4, "co": 6, "kh": 3, "kw": 2, "stride": 2, "padding": 1, "dilation": 1}
 CONV_BYTES = {key: extent for key, extent in CONV.items() if key != "dilation"} | {"zero": 5, "data_zero": 90}
@@ -110,6 +110,25 @@ def test_baselines_compute_the_operator(library, workload):
             got = variant.to_array(variant.call())
             assert got.shape == want.shape
             assert compare(np.asarray(got), want, workload_tolerance(workload)).ok
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape"),
+    [
+        ("matmul", {"m": 17, "n": 19, "k": 23, "transpose": "NT"}),
+        ("linear", {"m": 17, "n": 19, "k": 23, "activation": "silu"}),
+        ("conv2d", {"n": 1, "h": 9, "w": 8, "ci": 3, "co": 5, "kh": 3, "kw": 3, "padding": 1}),
+    ],
+)
+def test_pytorch_computes_bfloat16(operator, shape):
+    """Which NumPy has no name for: its bits are handed over."""
+    pytest.importorskip("torch")
+    workload = ts.workload(operator, dtype="bfloat16", **shape)
+    inputs = inputs_of(workload, 0)
+    for variant in variants("torch", workload.libraries, workload.shape, inputs):
+        got = variant.to_array(variant.call())
+        assert got.dtype == inputs[0].dtype
+        assert compare(got, expected_output(workload, inputs), workload_tolerance(workload)).ok
 
 
 def test_missing_library_is_one_line(monkeypatch):
