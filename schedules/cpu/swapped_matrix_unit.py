@@ -1,8 +1,8 @@
 """A product by a weight that lies along the sum: a matrix unit reads it as it lies (`swapped_form`).
 
 The rows of the weight are those of tiles, and the data are turned into panels: the weight is read once, and
-never packed. Beside `matrix_unit`, which turns the weight, 16 rows of bfloat16 by 11008 x 4096 take 0.5 of
-the time on 2 threads of a Xeon with AMX, 128 rows by 3072 x 768 0.7.
+never packed. Time over that of `matrix_unit`, which turns the weight, bfloat16 on 2 threads of a Xeon with
+AMX: 16 rows by 4096 x 4096 0.53, 32 by 11008 x 4096 0.55, 64 by 1024 x 512 0.9, 128 by 3072 x 768 0.93.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ from .swapped import schedule_swapped, with_squares
 from .tile_choice import tile_choice
 
 # Tiles of so many rows of the weight, two below each other, in a block: what turns their results is in L1.
-_BLOCK_ROWS = 2
+# Time over that of blocks of 2: 0.94 to 1.0, 16 rows by 4096 x 4096 1.02.
+_BLOCK_ROWS = 4
+
+# The weight has so many times the elements of data and result: with 2.4 times, 256 rows by 3072 x 768,
+# turning these takes as long as turning it.
+_MUCH_WEIGHT = 3
 
 
 def swapped_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the tiles of a product whose operands change places; None where it is not worth it.
 
-    It is where data and result have fewer elements than the weight, and nothing is padded.
+    It is where data and result have a third of the weight's elements at most, and nothing is padded.
     """
     found = find_swapped(func)
     nest = None if found is None else find_contraction(restate(func))
@@ -35,7 +40,7 @@ def swapped_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     rows, columns, lanes = found.nest.row_extent, found.nest.columns, instruction.lanes
     depth, choice = depth_of_step(nest, instruction), tile_choice(nest, target, instruction.products)
-    small = rows * (nest.depth + columns) < nest.depth * columns
+    small = _MUCH_WEIGHT * rows * (nest.depth + columns) < nest.depth * columns
     if choice.lanes != lanes or not small or rows % lanes or columns % lanes or nest.depth % depth:
         return None
     mr, nr = (next(n for n in (2 * lanes, lanes) if axis % n == 0) for axis in (columns, rows))
