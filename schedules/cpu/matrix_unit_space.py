@@ -13,6 +13,7 @@ from ..matrix_tiles import fits_tiles, rows_of_parts
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
 from .tile_choice import TileChoice, tile_choice
+from .tile_space import beside_constraint, blocking_constraints
 from .weight_reading import BESIDE_CANDIDATES
 
 # What a load adds to the cost of a product of tiles: 1024 cubed, bfloat16, takes 1.3 of the time in tiles of
@@ -65,9 +66,7 @@ def matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     nr = _columns(choice, mr)
     blocks = choice.blocks(mr, nr, _MUCH_DATA)
-    # Panels hold groups: a weight is always packed.
-    pack = PACK_IN_BLOCK if blocks["pack"] == PACK_IN_BLOCK else PACK_FIRST
-    default = {"lanes": choice.lanes, "mr": mr, "nr": nr, "depth": depth, **blocks, "pack": pack}
+    default = {"lanes": choice.lanes, "mr": mr, "nr": nr, "depth": depth, **blocks}
     default["beside"] = choice.weight.most_beside(default, _BESIDE)
     return tiles_around(choice, default)
 
@@ -175,30 +174,8 @@ def _constraints(choice: TileChoice, default: Knobs) -> tuple[Constraint, ...]:
             "mr is at most the row axis, and divides a convolution's line",
             lambda k: _divides_line(nest, k["mr"]),
         ),
-        Constraint(
-            "nr is at most the column axis, rounded up to a vector", lambda k: k["nr"] <= _widest(choice)
-        ),
-        Constraint(
-            "block_rows is at most the row tiles", lambda k: k["block_rows"] <= choice.row_tiles(k["mr"])
-        ),
-        Constraint(
-            "block_rows is part of a line of row tiles or whole lines",
-            lambda k: k["block_rows"] == choice.whole_lines(k["mr"], k["block_rows"]),
-        ),
-        Constraint(
-            "block_columns is at most the panels", lambda k: k["block_columns"] <= choice.panels(k["nr"])
-        ),
-        Constraint(
-            "pack=1 needs split_columns=1", lambda k: k["pack"] != PACK_IN_BLOCK or k["split_columns"] == 1
-        ),
-        Constraint(
-            "pack=2 where the weight is constant: packing it once costs nothing",
-            lambda k: k["pack"] == PACK_FIRST or not nest.constant_weight,
-        ),
-        Constraint(
-            "beside divides the panels packed at once, of a weight that varies and lies along the columns",
-            lambda k: k["beside"] == 1 or choice.weight.can_pack(k, k["beside"]),
-        ),
+        *blocking_constraints(choice, _widest(choice)),
+        beside_constraint(choice),
     )
 
 

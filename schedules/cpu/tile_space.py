@@ -72,6 +72,34 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
             lambda k: (k["mr"] + 1) * (k["nr"] // k["lanes"]) + BROADCAST_REGISTERS <= registers,
         ),
         Constraint("mr is at most the row axis", lambda k: k["mr"] <= nest.row_extent),
+        *blocking_constraints(choice, widest),
+        Constraint(
+            f"pack=0 needs columns that are contiguous, and nr to divide them ({nest.columns}) or masks",
+            lambda k: k["pack"] != PACK_NOTHING or choice.weight.reads_unpacked(k["nr"]),
+        ),
+        Constraint(
+            "pad=1 where rows could be cut off: mr leaves some, in one block of rows or with pack=1",
+            lambda k: k["pad"] == 0 or _cuts(choice, k),
+        ),
+        Constraint(
+            "stage=1 where data lie along the rows, and none of these are padded",
+            lambda k: k["stage"] == 0 or _stages(choice, k),
+        ),
+        beside_constraint(choice),
+        Constraint(
+            "fetch=1 where a block has several panels, not packed for it, and tiles can share the fetches",
+            lambda k: k["fetch"] == 0 or choice.weight.can_fetch(k),
+        ),
+    )
+
+
+def blocking_constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
+    """Return the rules between the blocks of any tiles and who packs the weight.
+
+    ``widest``: the column axis rounded up to a vector.
+    """
+    nest = choice.nest
+    return (
         Constraint("nr is at most the column axis, rounded up to a vector", lambda k: k["nr"] <= widest),
         Constraint(
             "block_rows is at most the row tiles", lambda k: k["block_rows"] <= choice.row_tiles(k["mr"])
@@ -90,26 +118,14 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
             "pack=2 where the weight is constant: packing it once costs nothing",
             lambda k: k["pack"] == PACK_FIRST or not nest.constant_weight,
         ),
-        Constraint(
-            f"pack=0 needs columns that are contiguous, and nr to divide them ({nest.columns}) or masks",
-            lambda k: k["pack"] != PACK_NOTHING or choice.weight.reads_unpacked(k["nr"]),
-        ),
-        Constraint(
-            "pad=1 where rows could be cut off: mr leaves some, in one block of rows or with pack=1",
-            lambda k: k["pad"] == 0 or _cuts(choice, k),
-        ),
-        Constraint(
-            "stage=1 where data lie along the rows, and none of these are padded",
-            lambda k: k["stage"] == 0 or _stages(choice, k),
-        ),
-        Constraint(
-            "beside divides the panels packed at once, of a weight that varies and lies along the columns",
-            lambda k: k["beside"] == 1 or choice.weight.can_pack(k, k["beside"]),
-        ),
-        Constraint(
-            "fetch=1 where a block has several panels, not packed for it, and tiles can share the fetches",
-            lambda k: k["fetch"] == 0 or choice.weight.can_fetch(k),
-        ),
+    )
+
+
+def beside_constraint(choice: TileChoice) -> Constraint:
+    """Return the rule for the panels that are packed side by side."""
+    return Constraint(
+        "beside divides the panels packed at once, of a weight that varies and lies along the columns",
+        lambda k: k["beside"] == 1 or choice.weight.can_pack(k, k["beside"]),
     )
 
 
