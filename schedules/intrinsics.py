@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import dot_product, streaming, transposition
+from . import dot_product, streaming, transposition, weight_groups
 
 
 def register_intrinsics(trace: str) -> None:
@@ -10,3 +10,4 @@ def register_intrinsics(trace: str) -> None:
     transposition.register_intrinsics(trace)
     streaming.register_intrinsics(trace)
     dot_product.register_intrinsics(trace)
+    weight_groups.register_intrinsics(trace)

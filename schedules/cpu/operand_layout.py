@@ -12,7 +12,6 @@ from tvm.tirx import Var
 from ...machine.facts import LINE_BYTES
 from ..analysis import loads_of, loops_inside
 from ..contraction import Contraction
-from ..dot_product import Grouping, interleave, turn
 from ..transforms import (
     PACKING_MARK,
     copy_in_vectors,
@@ -23,6 +22,7 @@ from ..transforms import (
     transpose_last,
     vectorize_last,
 )
+from ..weight_groups import Grouping, interleave, turn
 
 PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
 

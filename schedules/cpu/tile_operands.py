@@ -14,8 +14,8 @@ from tvm import s_tir
 
 from ..analysis import loops_inside, written_buffer
 from ..contraction import Contraction
-from ..dot_product import Grouping
 from ..transforms import copy_in_vectors, inline_blocks, last_order
+from ..weight_groups import Grouping
 from .operand_layout import (
     PACK_FIRST,
     PACK_IN_BLOCK,

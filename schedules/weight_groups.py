@@ -1,0 +1,167 @@
+"""Weights in groups of neighbours along the sum, as instructions that sum several products take them.
+
+A weight lies along the columns or along the sum; either way vectors of it are brought into groups in
+registers: rows are interleaved, or squares of groups transposed.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Protocol
+
+from tvm import s_tir
+from tvm.s_tir import TensorIntrin
+from tvm.script import tirx as T
+
+from ..machine.dot_instructions import DOT_INSTRUCTIONS, WIDENED
+from ..machine.tile_instructions import TILE_INSTRUCTIONS
+from .transforms import attempt
+from .transposition import performing, transposed
+
+
+class Grouping(Protocol):
+    """How panels hold a weight: in groups of neighbours along the sum, those of as many columns as lanes."""
+
+    def __hash__(self) -> int:
+        """Intrinsics are made once for each."""
+
+    @property
+    def lanes(self) -> int:
+        """Columns whose groups lie side by side."""
+
+    @property
+    def products(self) -> int:
+        """Elements of a group."""
+
+    @property
+    def elements(self) -> int:
+        """Elements of that many groups."""
+
+    @property
+    def weight_dtype(self) -> str:
+        """Their type."""
+
+
+def register_intrinsics(trace: str) -> None:
+    """Register the intrinsics that a trace names."""
+    groupings: tuple[Grouping, ...] = (*DOT_INSTRUCTIONS, *TILE_INSTRUCTIONS)
+    for grouping in groupings:
+        for narrow in {grouping.weight_dtype, *WIDENED}:
+            if _interleaving_name(grouping, narrow) in trace:
+                _register_interleaving(grouping, narrow)
+            if _turning_name(grouping, narrow) in trace:
+                _register_turning(grouping, narrow)
+
+
+def interleave(sch: s_tir.Schedule, panels: Any, grouping: Grouping) -> list[Any]:
+    """Copy a weight whose columns are contiguous into groups, in registers; return the loops around.
+
+    Columns of several phases, as of a transposed convolution, may leave TVM in doubt whether a vector of them
+    is contiguous: these are copied element by element.
+    """
+    *outer, column, _ = sch.get_loops(panels)
+    _, lane = sch.split(column, [None, grouping.lanes])
+    attempt(sch.tensorize, lane, _register_interleaving(grouping, _source_dtype(sch, panels)))
+    return list(outer)
+
+
+def turn(sch: s_tir.Schedule, panels: Any, grouping: Grouping) -> list[Any]:
+    """Copy a weight that is contiguous along the sum into groups, squares of them; return the loops around.
+
+    Panels are whole squares of ``lanes`` columns by ``lanes`` groups.
+    """
+    *outer, group, column, product = sch.get_loops(panels)
+    (groups, group), (columns, column) = (sch.split(e, [None, grouping.lanes]) for e in (group, column))
+    sch.reorder(groups, columns, group, column, product)
+    sch.tensorize(group, _register_turning(grouping, _source_dtype(sch, panels)))
+    return [*outer, groups]
+
+
+def _source_dtype(sch: s_tir.Schedule, copy: Any) -> str:
+    return str(sch.get(copy).reads[0].source.dtype)
+
+
+def _interleaving_name(grouping: Grouping, narrow: str) -> str:
+    name = f"tunesmith_interleave_{grouping.products}x{grouping.lanes}"
+    types = narrow, grouping.weight_dtype
+    return name if types == ("int8", "int8") else "_".join((name, *types))
+
+
+def _turning_name(grouping: Grouping, narrow: str) -> str:
+    types = f"{narrow}_{grouping.weight_dtype}"
+    return f"tunesmith_turn_groups_{grouping.lanes}x{grouping.products}_{types}"
+
+
+@cache
+def _register_interleaving(grouping: Grouping, narrow: str) -> str:
+    """Register how weights of a type come into groups; return its name."""
+    name, described = _interleaving_name(grouping, narrow), _interleaved(grouping, narrow)
+    TensorIntrin.register(name, described, _interleaved_in_registers(grouping, described), override=True)
+    return name
+
+
+@cache
+def _register_turning(grouping: Grouping, narrow: str) -> str:
+    """Register how weights of a type that lie along the sum come into groups; return its name."""
+    name, described = _turning_name(grouping, narrow), _turned(grouping, narrow)
+    TensorIntrin.register(name, described, _turned_in_registers(grouping, described), override=True)
+    return name
+
+
+def _interleaved(grouping: Grouping, narrow: str) -> Any:
+    lanes, products, wide = grouping.lanes, grouping.products, grouping.weight_dtype
+
+    @T.prim_func(s_tir=True)
+    def described(a: T.handle, b: T.handle) -> None:
+        A = T.match_buffer(a, (products, lanes), narrow, offset_factor=1, strides=[T.int64(), 1])
+        B = T.match_buffer(b, (lanes, products), wide, offset_factor=1)
+        with T.sblock("root"):
+            T.reads(A[0:products, 0:lanes])
+            T.writes(B[0:lanes, 0:products])
+            for j, q in T.grid(lanes, products):
+                with T.sblock("interleave"):
+                    vj, vq = T.axis.remap("SS", [j, q])
+                    B[vj, vq] = T.cast(A[vq, vj], wide)
+
+    return described
+
+
+def _interleaved_in_registers(grouping: Grouping, described: Any) -> Any:
+    (A, B), lanes, products, zero = described.params, grouping.lanes, grouping.products, T.int64(0)
+    places = [q * lanes + j for j in range(lanes) for q in range(products)]
+    rows = [A.vload([T.int64(q), zero], f"{A.dtype}x{lanes}") for q in range(products)]
+    groups = T.cast(T.Shuffle(rows, places), f"{B.dtype}x{grouping.elements}")
+    return performing(described, [B.vstore([zero, zero], groups)])
+
+
+def _turned(grouping: Grouping, narrow: str) -> Any:
+    lanes, products, elements = grouping.lanes, grouping.products, grouping.elements
+    wide = grouping.weight_dtype
+
+    @T.prim_func(s_tir=True)
+    def described(a: T.handle, b: T.handle) -> None:
+        A = T.match_buffer(a, (lanes, elements), narrow, offset_factor=1, strides=[T.int64(), 1])
+        B = T.match_buffer(
+            b, (lanes, lanes, products), wide, offset_factor=1, strides=[T.int64(), products, 1]
+        )
+        with T.sblock("root"):
+            T.reads(A[0:lanes, 0:elements])
+            T.writes(B[0:lanes, 0:lanes, 0:products])
+            for p, j, q in T.grid(lanes, lanes, products):
+                with T.sblock("turn"):
+                    vp, vj, vq = T.axis.remap("SSS", [p, j, q])
+                    B[vp, vj, vq] = T.cast(A[vj, vp * products + vq], wide)
+
+    return described
+
+
+def _turned_in_registers(grouping: Grouping, described: Any) -> Any:
+    """Transpose squares of groups, each as wide as a lane."""
+    (A, B), lanes, elements = described.params, grouping.lanes, grouping.elements
+    narrow, wide = (f"{buffer.dtype}x{elements}" for buffer in (A, B))
+    loaded = [A.vload([T.int64(j), T.int64(0)], narrow) for j in range(lanes)]
+    columns = [T.reinterpret(T.cast(each, wide), dtype=f"int32x{lanes}") for each in loaded]
+    steps, groups = transposed(columns)
+    zero = T.int64(0)
+    stores = [B.vstore([T.int64(p), zero, zero], T.reinterpret(g, dtype=wide)) for p, g in enumerate(groups)]
+    return performing(described, [*steps, *stores])
