@@ -72,8 +72,8 @@ class Peaks:
         For each dtype, 10^9 operations a second of multiply-adds held in registers; one is two operations.
         float16 and bfloat16 operands may be widened once and summed in float32, so theirs is at least
         float32's; bfloat16 is multiplied by a `TileInstruction` where the CPU has one. Products of int8 and
-        uint8 by int8 are summed by a `TileInstruction` or a
-        `DotInstruction` where the CPU has one, and multiplied and added in int32 where it has none.
+        uint8 by int8 are summed by a `TileInstruction` or a `DotInstruction` where the CPU has one, and
+        multiplied and added in int32 where it has none.
     memory_gbps : float
         10^9 bytes a second from memory: the better of reading, and of copying with both directions counted.
     l1_gbps, l2_gbps, l3_gbps : float
