@@ -55,6 +55,8 @@ class TileInstruction:
         Elements of a group: neighbours along the sum.
     data_dtype, weight_dtype, sum_dtype : str
         The types of the operands and of the sums.
+    pairs : tuple of pairs of int
+        Which parts of an element of the data are multiplied by which of the weight, in order.
     """
 
     mnemonic: str
@@ -63,6 +65,17 @@ class TileInstruction:
     data_dtype: str
     weight_dtype: str
     sum_dtype: str
+    pairs: tuple[tuple[int, int], ...] = ((0, 0),)
+
+    @property
+    def parts(self) -> int:
+        """Numbers into which an element of an operand is split."""
+        return 1 + max(data for data, _ in self.pairs)
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of what it multiplies: an element, or a part of one."""
+        return ROW_BYTES // self.elements
 
     @property
     def lanes(self) -> int:
@@ -79,12 +92,17 @@ class TileInstruction:
         return _called(self.mnemonic, *(T.int8(tile) for tile in (sums, data, weight)))
 
 
+# A float32 is the sum of three bfloat16, each at most half a unit in the last place of the one before; what
+# is left out does not count, see `schedules.float32_parts`. The least come first; neighbours share one.
+_PAIRS_OF_FLOAT32 = ((0, 2), (0, 1), (1, 1), (1, 0), (2, 0), (0, 0))
+
 TILE_INSTRUCTIONS = (
     TileInstruction("tdpbusd", "amx-int8", 4, "uint8", "int8", "int32"),
     TileInstruction("tdpbssd", "amx-int8", 4, "int8", "int8", "int32"),
     TileInstruction("tdpbuud", "amx-int8", 4, "uint8", "uint8", "int32"),
     TileInstruction("tdpbsud", "amx-int8", 4, "int8", "uint8", "int32"),
     TileInstruction("tdpbf16ps", "amx-bf16", 2, "bfloat16", "bfloat16", "float32"),
+    TileInstruction("tdpbf16ps", "amx-bf16", 2, "float32", "float32", "float32", _PAIRS_OF_FLOAT32),
 )
 """Those known here."""
 

@@ -10,6 +10,7 @@ from .cpu.channels_first import CONV2D_CHANNELS_FIRST, FLAT_PIXELS, WINOGRAD_CHA
 from .cpu.conv2d import CONV2D
 from .cpu.dots import DOTS
 from .cpu.few_rows import FEW_ROWS
+from .cpu.float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from .cpu.general import GENERAL
 from .cpu.grouped import GROUPED
 from .cpu.im2col import IM2COL
@@ -37,10 +38,11 @@ RULES: tuple[ScheduleRule, ...] = (
     DOTS,
     QUANTIZED,
     FEW_ROWS,
-    MATMUL,
     WINOGRAD,
-    FLAT_PIXELS,
     WINOGRAD_CHANNELS_FIRST,
+    FLOAT32_MATRIX_UNIT,
+    MATMUL,
+    FLAT_PIXELS,
     IM2COL,
     CONV2D_CHANNELS_FIRST,
     CONV2D,

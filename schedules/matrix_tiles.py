@@ -31,6 +31,7 @@ from ..machine.tile_instructions import (
     released,
 )
 from .bfloat16_bits import keep_bfloat16
+from .float32_parts import in_parts
 from .restatement import without_mark
 from .tile_step import TileStep
 
@@ -51,14 +52,17 @@ def use_tiles(sch: s_tir.Schedule, threads: Any, tiles: Any, rows: Any) -> None:
 
 
 def _use_tiles(func: Any, _mod: Any, _context: Any) -> Any:
-    body = structural_map(func.body, [(tirx.For, _by_thread)])
-    if body.same_as(func.body):
+    steps: list[TileStep] = []
+    body = structural_map(func.body, [(tirx.For, lambda loop: _by_thread(loop, steps))])
+    if not steps:
         return func
+    for step in steps:
+        body = in_parts(body, step.parted)
     return func.with_body(tirx.SeqStmt([tirx.Evaluate(permission()), keep_bfloat16(body)]))
 
 
-def _by_thread(threads: Any) -> Any:
-    """Return a loop whose iterations configure the tiles that its marked loops use."""
+def _by_thread(threads: Any, steps: list[TileStep]) -> Any:
+    """Return a loop whose iterations configure the tiles that its marked loops use; note their steps."""
     if THREADS_MARK not in threads.annotations:
         return threads
     buffers: list[Any] = []
@@ -68,6 +72,7 @@ def _by_thread(threads: Any) -> Any:
         if TILES_MARK not in loop.annotations:
             return loop
         step = _step_in(loop)
+        steps.append(step)
         shapes[:] = step.shapes
         return without_mark(loop, TILES_MARK, body=_tile(loop.body, step, buffers))
 

@@ -26,6 +26,7 @@ from ..machine.tile_instructions import (
     zeroed,
 )
 from .analysis import index_variables
+from .float32_parts import PartedBuffer
 from .products import product_operands
 from .restatement import replaced
 from .streaming import elements_before
@@ -125,6 +126,17 @@ class TileStep:
         of_weight = range(first + len(self.rows), TILES)[: self.columns]
         return of_sums, list(range(first, first + len(self.rows))), list(of_weight)
 
+    @cached_property
+    def parted(self) -> dict[Any, PartedBuffer]:
+        """The buffers of operands whose elements are split, by the buffers of whole elements."""
+        data, weight = (load.source for load in self.operands)
+        if self.instruction.parts == 1:
+            return {}
+        # What a step reads of a row lies side by side, if vectors that are stored do not cross its end.
+        whole = self.depth if self.depth % self.instruction.lanes == 0 else int(data.shape[-1])
+        row = prod(int(extent) for extent in weight.shape[-2:])
+        return {data: PartedBuffer(data, 1, whole), weight: PartedBuffer(weight, 2, row)}
+
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """Rows, and bytes of a row, of each tile by its number."""
@@ -141,25 +153,34 @@ class TileStep:
         return [zeroed(tile) for row in self.numbers[0] for tile in row]
 
     def products(self) -> list[Any]:
-        """Return the calls of the step."""
+        """Return the calls of the step; a tile that an operand is still in is not loaded again."""
+        of_sums, of_data, of_weight = self.numbers
+        held: dict[int, tuple[int, ...]] = {}
+        calls = []
+
+        def ensure(tile: int, load: Any, along: Any | None, begin: tuple[Any, int], part: int) -> None:
+            if held.get(tile) != (part, begin[1]):
+                held[tile] = (part, begin[1])
+                calls.append(self._loaded(tile, load, along, dict([begin]), part))
+
         data, weight = self.operands
         groups = self.summed[0] if len(self.summed) > 1 else None
-        of_sums, of_data, of_weight = self.numbers
-        calls = []
-        for column in range(self.columns):
-            panel = of_weight[column % len(of_weight)]
-            begin = {self.column.loop_var: column * self.instruction.lanes}
-            calls.append(self._loaded(panel, weight, groups, begin))
-            for row, tile in enumerate(of_data):
-                if column == 0:
-                    begin = {self.loop.loop_var: sum(self.rows[:row])}
-                    calls.append(self._loaded(tile, data, self.loop, begin))
-                calls.append(self.instruction.added(of_sums[row][column], tile, panel))
+        for of_row, of_column in self.instruction.pairs:
+            for column in range(self.columns):
+                panel = of_weight[column % len(of_weight)]
+                begin = self.column.loop_var, column * self.instruction.lanes
+                ensure(panel, weight, groups, begin, of_column)
+                for row, tile in enumerate(of_data):
+                    ensure(tile, data, self.loop, (self.loop.loop_var, sum(self.rows[:row])), of_row)
+                    calls.append(self.instruction.added(of_sums[row][column], tile, panel))
         return calls
 
-    def _loaded(self, tile: int, load: Any, along: Any | None, begin: Mapping[Any, int]) -> Any:
-        indices, apart = self._place(load.source, load.indices, along, begin)
-        return loaded(tile, tirx.address_of(load.source[tuple(indices)]), apart)
+    def _loaded(self, tile: int, load: Any, along: Any | None, begin: Mapping[Any, int], part: int) -> Any:
+        parted, buffer, indices = self.parted.get(load.source), load.source, load.indices
+        if parted is not None:
+            buffer, indices = parted.buffer, parted.place(indices, part)
+        indices, apart = self._place(buffer, indices, along, begin)
+        return loaded(tile, tirx.address_of(buffer[tuple(indices)]), apart)
 
     def stores(self) -> list[Any]:
         """Return the calls after the sum."""

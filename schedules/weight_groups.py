@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Protocol
 
+import tvm
 from tvm import s_tir
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
@@ -156,11 +157,12 @@ def _turned(grouping: Grouping, narrow: str) -> Any:
 
 
 def _turned_in_registers(grouping: Grouping, described: Any) -> Any:
-    """Transpose squares of groups, each as wide as a lane."""
+    """Transpose squares of groups."""
     (A, B), lanes, elements = described.params, grouping.lanes, grouping.elements
     narrow, wide = (f"{buffer.dtype}x{elements}" for buffer in (A, B))
+    group = grouping.products * int(tvm.DataType(grouping.weight_dtype).bits)
     loaded = [A.vload([T.int64(j), T.int64(0)], narrow) for j in range(lanes)]
-    columns = [T.reinterpret(T.cast(each, wide), dtype=f"int32x{lanes}") for each in loaded]
+    columns = [T.reinterpret(T.cast(each, wide), dtype=f"int{group}x{lanes}") for each in loaded]
     steps, groups = transposed(columns)
     zero = T.int64(0)
     stores = [B.vstore([T.int64(p), zero, zero], T.reinterpret(g, dtype=wide)) for p, g in enumerate(groups)]

@@ -12,6 +12,7 @@ of 56x56 pixels of 64 channels 0.36, 28x28 of 128 0.34, 7x7 of 512 0.56; 1x1 of 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tvm import s_tir
@@ -21,6 +22,7 @@ from ..matrix_tiles import use_tiles
 from ..rule import ScheduleRule
 from ..transforms import finish_tile
 from .matrix_unit_space import instruction_for, matrix_unit_space
+from .operand_layout import copy_lines
 from .register_tile import tile_loops
 from .tile_operands import lay_out, share_blocks, stored_lanes
 
@@ -56,7 +58,11 @@ def schedule_matrix_unit(
     nest = find_contraction(sch.mod["main"])
     instruction = None if nest is None else instruction_for(nest)
     assert nest is not None and instruction is not None, "the rule's space says that there is one"
-    operands = lay_out(sch, nest, lanes, (mr, nr, depth), pack, 0, instruction.products)
+    split = instruction.parts > 1
+    if split:  # also a constant weight, in each call
+        nest = replace(nest, constant_weight=False)
+    whole = mr, nr, depth
+    operands = lay_out(sch, nest, lanes, whole, pack, 0, instruction.products, own=split)
     block = operands.block
     row_block, column_block, panel, row_tiles, sums, (row, column) = tile_loops(
         sch, nest, block, mr, block_rows, [block_columns, nr]
@@ -64,12 +70,16 @@ def schedule_matrix_unit(
     sums[-1], *summed = sch.split(sums[-1], [None, depth // instruction.products, instruction.products])
     sch.reorder(sums[-1], row, column, *summed)
     finish_tile(sch, operands.tail, row_tiles[-1], stored_lanes(nest, lanes, nr))
-    whole = operands.longer is not None or nest.channels % depth == 0
+    whole_sums = operands.longer is not None or nest.channels % depth == 0
     threads = share_blocks(
         sch, nest, operands, row_block, column_block,
         lanes=lanes, nr=nr, block_columns=block_columns, split_columns=split_columns, pack=pack,
-        beside=beside, grouping=instruction, whole_sums=whole,
+        beside=beside, grouping=instruction, whole_sums=whole_sums,
     )  # fmt: skip
+    if operands.copy is not None and not split_columns and block_columns * nr >= nest.columns:
+        # No two blocks read the same lines.
+        sch.compute_at(operands.copy, threads)
+        copy_lines(sch, nest, operands.copy, lanes, cut=True, parallel=False)
     sch.decompose_reduction(block, sums[0])
     use_tiles(sch, threads, row_tiles[-1], row)
     return panel

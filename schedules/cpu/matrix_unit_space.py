@@ -23,7 +23,7 @@ _LOAD = 0.5
 _MOST_VECTORS = 4
 # Cycles of a product of tiles of few rows, and of storing and loading a vector of sums: see `_is_worth_it`.
 # On a Xeon with AMX 16 rows take 16, 14 14, 8 and fewer 9 to 10, however deep a step is.
-_LEAST_CYCLES, _CYCLES_OF_SUMS = 9, 3
+LEAST_CYCLES, _CYCLES_OF_SUMS = 9, 3
 
 # Up to so many rows others are faster, which read the weight as it lies: `dots` bytes that lie along the sum,
 # where L2 holds the weight and where it does not; `few_rows` and `dots` bfloat16 in the latter case. Time
@@ -35,7 +35,7 @@ _FEW, _FEW_TURNED_BYTES, _FEW_TURNED_BYTES_FAR, _FEW_FAR = 4, 6, 24, 12
 # Panels packed side by side, read in stretches of 256 or 512 bytes: time over that of one by one, bfloat16,
 # 128 rows by 3072 x 768 0.87, by 768 x 3072 0.92, 8 rows by 4096 x 4096 0.77, 1024 cubed 0.99; bytes 0.90 to
 # 1.0.
-_BESIDE = 8
+BESIDE = 8
 
 # Where data are so many times the weight threads share the rows: each reads what it has read or padded.
 # Time over that of shared columns, bfloat16: 56x56 pixels of 64 channels, 3x3 0.64, of 256 to 64 0.74, 2048
@@ -58,16 +58,19 @@ def matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the space of tiles, or None where the sums or the target are others, or nothing is gained."""
     nest = find_contraction(func)
     instruction = None if nest is None else instruction_for(nest)
-    if nest is None or instruction is None or not has_feature(target, instruction.feature):
+    if nest is None or instruction is None or instruction.parts > 1:
+        return None
+    if not has_feature(target, instruction.feature):
         return None
     choice = tile_choice(nest, target, instruction.products)
-    mr, depth = _rows(nest), depth_of_step(nest, instruction)
+    mr, depth = rows_of_tile(nest), depth_of_step(nest, instruction)
     if choice.lanes != instruction.lanes or not _is_worth_it(choice, instruction, mr, depth):
         return None
-    nr = _columns(choice, mr)
+    threads = 1 if choice.shares_rows(mr, choice.threads, _MUCH_DATA) else choice.threads
+    nr = columns_of_tile(choice, mr, threads)
     blocks = choice.blocks(mr, nr, _MUCH_DATA)
     default = {"lanes": choice.lanes, "mr": mr, "nr": nr, "depth": depth, **blocks}
-    default["beside"] = choice.weight.most_beside(default, _BESIDE)
+    default["beside"] = choice.weight.most_beside(default, BESIDE)
     return tiles_around(choice, default)
 
 
@@ -76,7 +79,7 @@ def tiles_around(choice: TileChoice, default: Knobs) -> KnobSpace:
     return KnobSpace(_knobs(choice, default), _constraints(choice, default), default)
 
 
-def _rows(nest: Contraction) -> int:
+def rows_of_tile(nest: Contraction) -> int:
     """Choose the rows of a tile: two parts, one below the other, evenly; of a line such as divide it."""
     most = 2 * TILE_ROWS
     if nest.plain:
@@ -92,10 +95,9 @@ def depth_of_step(nest: Contraction, instruction: TileInstruction) -> int:
     return even if channels // even <= ceil(channels / most) else min(most, channels)
 
 
-def _columns(choice: TileChoice, mr: int) -> int:
-    """Choose the columns of a tile: those that cost least, of those that fit, with panels dealt out."""
+def columns_of_tile(choice: TileChoice, mr: int, threads: int) -> int:
+    """Choose the columns of a tile: those that cost least, of those that fit, and deal panels out."""
     lanes, parts = choice.lanes, len(rows_of_parts(mr))
-    threads = 1 if choice.shares_rows(mr, choice.threads, _MUCH_DATA) else choice.threads
 
     def cost(vectors: int) -> float:
         dealt = ceil(choice.panels(vectors * lanes) / threads) * threads
@@ -121,7 +123,7 @@ def _is_worth_it(choice: TileChoice, instruction: TileInstruction, mr: int, dept
     if copied and not nest.is_worth_threads:
         return False
     steps = nest.depth // nest.channels * ceil(nest.channels / depth)
-    of_tile = sum(max(_LEAST_CYCLES, rows) for rows in rows_of_parts(mr)) * steps + _CYCLES_OF_SUMS * mr
+    of_tile = sum(max(LEAST_CYCLES, rows) for rows in rows_of_parts(mr)) * steps + _CYCLES_OF_SUMS * mr
     # Of bytes an instruction sums four products, of others one.
     of_lane = instruction.products if nest.dtype == "int32" else 1
     return choice.row_tiles(mr) * of_tile < rows * ceil(nest.depth / of_lane) / 2

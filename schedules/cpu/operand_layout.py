@@ -12,6 +12,7 @@ from tvm.tirx import Var
 from ...machine.facts import LINE_BYTES
 from ..analysis import loads_of, loops_inside
 from ..contraction import Contraction
+from ..loop_partition import partition
 from ..transforms import (
     PACKING_MARK,
     copy_in_vectors,
@@ -64,11 +65,22 @@ def stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, stage: int, p
             sch.parallel(sch.fuse(*outer, stretch))
         transpose_last(sch, copy, lanes, nest.data_dtype)
     elif nest.channels % products:
-        _copy_lines(sch, nest, copy)
+        copy_lines(sch, nest, copy, lanes, cut=True)
     elif lines >= _MANY_LINES:
-        _copy_lines(sch, nest, copy, lanes)
+        copy_lines(sch, nest, copy, lanes)
     else:
         copy_in_vectors(sch, copy, lanes, nest.is_worth_threads)
+
+
+def hold_data(sch: s_tir.Schedule, nest: Contraction, lanes: int) -> Any | None:
+    """Copy the data if they are an argument of the function; return what copies lines of them as they lie."""
+    block = sch.get_sblock(nest.block)
+    source = sch.get(block).reads[nest.data].source
+    if any(source.same_as(argument) for argument in sch.mod["main"].params):
+        copy = sch.cache_read(block, nest.data, "global")
+        copy_lines(sch, nest, copy, lanes, cut=True)
+        return copy
+    return producer_of(sch, block, nest.data) if nest.data_channel == nest.data_rank - 1 else None
 
 
 def _transposes(sch: s_tir.Schedule, copy: Any, lanes: int) -> bool:
@@ -107,7 +119,7 @@ def pad_operands(sch: s_tir.Schedule, nest: Contraction, lanes: int, mr: int, nr
         copy, (rank, channel) = producer_of(sch, block, nest.data), _channel_axis(sch, nest, block)
         if channel != rank - 1:  # the window's taps come after the channels where these come first
             relayout_read(sch, block, nest.data, copy, last_order(rank, channel))
-        _copy_lines(sch, nest, copy)
+        copy_lines(sch, nest, copy, lanes, cut=True)
     elif pad_rows:
         # Along the rows each element has a condition of its own.
         wide = lanes if nest.data_channel == nest.data_rank - 1 else 1
@@ -245,12 +257,27 @@ def copy_panels(
         copy_in_vectors(sch, panels, lanes, parallel)
 
 
-def _copy_lines(sch: s_tir.Schedule, nest: Contraction, copy: Any, lanes: int | None = None) -> None:
-    """Run a copy line by line on all threads, its channels as vectors where they fill some."""
-    *outer, _, _ = loops = sch.get_loops(copy)
-    if lanes is not None:
+def copy_lines(
+    sch: s_tir.Schedule,
+    nest: Contraction,
+    copy: Any,
+    lanes: int,
+    cut: bool = False,
+    parallel: bool | None = None,
+) -> None:
+    """Run a copy line by line on all threads, its channels as vectors.
+
+    ``cut``: lines end within a vector, or with zeros. Their last vectors are cut off: the others have no
+    condition then, for which each element would be copied by itself. ``parallel``: where not as the nest is.
+    """
+    *outer, _, channel = loops = sch.get_loops(copy)
+    if cut and int(sch.get(channel).extent) > lanes:
+        vectors, channel = sch.split(channel, [None, lanes])
+        sch.vectorize(channel)
+        partition(sch, vectors)
+    else:
         vectorize_last(sch, copy, lanes)
-    if nest.is_worth_threads:
+    if nest.is_worth_threads if parallel is None else parallel:
         sch.parallel(sch.fuse(*outer) if len(outer) > 1 else loops[0])
 
 

@@ -36,7 +36,9 @@ def swapped_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     found = find_swapped(func)
     nest = None if found is None else find_contraction(restate(func))
     instruction = None if nest is None else instruction_for(nest)
-    if found is None or nest is None or instruction is None or not has_feature(target, instruction.feature):
+    if found is None or nest is None or instruction is None or instruction.parts > 1:
+        return None
+    if not has_feature(target, instruction.feature):
         return None
     rows, columns, lanes = found.nest.row_extent, found.nest.columns, instruction.lanes
     depth, choice = depth_of_step(nest, instruction), tile_choice(nest, target, instruction.products)

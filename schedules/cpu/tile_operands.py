@@ -23,6 +23,7 @@ from .operand_layout import (
     block_of_result,
     copy_panels,
     ends_by_masks,
+    hold_data,
     pack_side_by_side,
     pack_weight,
     pad_operands,
@@ -48,6 +49,8 @@ class TileOperands:
         What writes a tile's results.
     apart : SBlockRV or None
         A pass over all results, where tiles do not write them themselves.
+    copy : SBlockRV or None
+        What copies lines of the data as they lie; None where this is not asked for, or they are turned.
     panels : SBlockRV or None
         What packs the weight; None where it is read as it lies.
     longer : SBlockRV or None
@@ -59,6 +62,7 @@ class TileOperands:
     block: Any
     tail: Any
     apart: Any | None
+    copy: Any | None
     panels: Any | None
     longer: Any | None
     batch: list[Any]
@@ -72,6 +76,7 @@ def lay_out(
     pack: int,
     stage: int,
     products: int,
+    own: bool = False,
 ) -> TileOperands:
     """Bring operands into the order in which tiles read them.
 
@@ -87,6 +92,8 @@ def lay_out(
         Of how many rows, columns and sums these are to be multiples: they are padded.
     pack, stage, products : int
         See `register_tile`.
+    own : bool
+        Whether tiles read the data from a copy, even where they could read an argument.
     """
     nr = whole[1]
     copies = _hold_computed(sch, nest) if products > 1 else []
@@ -96,6 +103,7 @@ def lay_out(
     stage_data(sch, nest, lanes, stage, products)
     padded = pad_operands(sch, nest, lanes, *whole)
     block = sch.get_sblock(nest.block)
+    copy = hold_data(sch, nest, lanes) if own else None
     panels = longer = None
     if pack != PACK_NOTHING:
         panels, longer = pack_weight(sch, nest, lanes, nr, pack, products, whole[2])
@@ -107,7 +115,7 @@ def lay_out(
     if nest.output_column != nest.output_rank - 1:
         sch.transform_layout(block, ("write", 0), last_order(nest.output_rank, nest.output_column))
     batch = [sch.get_loops(block)[i] for i in nest.batch]
-    return TileOperands(block, tail, apart, panels, longer, batch)
+    return TileOperands(block, tail, apart, copy, panels, longer, batch)
 
 
 def _hold_computed(sch: s_tir.Schedule, nest: Contraction) -> list[Any]:

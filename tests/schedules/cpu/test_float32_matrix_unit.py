@@ -1,0 +1,207 @@
+"""Float32 products by a matrix unit of bfloat16: that they are right, as exact as float32, and where it applies."""
+
+import numpy as np
+import pytest
+import tunesmith as ts
+from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
+from tunesmith.machine.arrays import aligned_empty
+from tunesmith.machine.facts import has_feature
+from tunesmith.machine.target import as_target
+from tunesmith.schedules import rules_for
+from tunesmith.schedules.assembly import inner_loop
+from tunesmith.schedules.c_source import c_source
+from tunesmith.schedules.code_generation import finished, generate_code
+from tunesmith.schedules.cpu import float32_matrix_unit
+from tunesmith.schedules.cpu.float32_matrix_unit import FLOAT32_MATRIX_UNIT
+from tunesmith.schedules.cpu.matmul import MATMUL
+from tunesmith.schedules.cpu.winograd import WINOGRAD
+from tunesmith.schedules.transforms import PACKING_MARK
+from tunesmith.tuning.measuring.verification import expected_output, inputs_of
+from tunesmith.tuning.records.compilation import replay_trace, trace_text
+
+CPU = {"kind": "llvm", "mcpu": "sapphirerapids", "mtriple": "x86_64-linux", "num-cores": 2}
+IMAGE = {"n": 2, "h": 14, "w": 14, "ci": 64, "co": 48, "kh": 3, "kw": 3, "padding": 1}
+WORKLOADS = {
+    "whole": ("matmul", {"m": 64, "n": 96, "k": 256}),
+    "rows_in_uneven_parts": ("matmul", {"m": 50, "n": 64, "k": 128}),
+    "all_are_padded": ("matmul", {"m": 75, "n": 83, "k": 333}),
+    "steps_of_part_of_a_tile": ("matmul", {"m": 64, "n": 64, "k": 300}),
+    "data_along_rows": ("matmul", {"m": 64, "n": 96, "k": 128, "transpose": "TN"}),
+    "padded_data_along_rows": ("matmul", {"m": 61, "n": 96, "k": 100, "transpose": "TT"}),
+    "weight_by_output": ("linear", {"m": 48, "n": 64, "k": 256, "activation": "gelu", "residual": 1}),
+    "padded_weight_by_output": ("linear_relu", {"m": 61, "n": 50, "k": 443}),
+    "batch": ("batch_matmul", {"b": 3, "m": 40, "n": 64, "k": 96, "transpose": "NT"}),
+    "batch_of_one_weight": ("batch_matmul", {"b": 3, "m": 40, "n": 64, "k": 128, "shared": "B"}),
+    "window": ("conv2d", {**IMAGE, "bias": 1, "relu": 1}),
+    "window_channels_first": ("conv2d", {**IMAGE, "layout": "NCHW"}),
+    "every_second_pixel": ("conv2d", {**IMAGE, "stride": 2, "ci": 72}),
+    "pixel_by_pixel": ("conv2d", {**IMAGE, "kh": 1, "kw": 1, "padding": 0}),
+    "line": ("conv1d", {"n": 2, "l": 60, "ci": 80, "co": 96, "kernel": 3, "padding": 1}),
+    "turned_window": ("conv2d_transpose", {**IMAGE, "kh": 4, "kw": 4, "stride": 2}),
+}
+
+permitted = pytest.mark.skipif(
+    not has_feature(ts.host_target(), "amx-bf16"), reason="this machine has no AMX, or no leave to use it"
+)
+
+
+@pytest.fixture(scope="module")
+def amx():
+    return as_target(CPU)
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Let it apply to what is small, and quickly tested."""
+    monkeypatch.setattr(float32_matrix_unit, "_is_worth_it", lambda *_: True)
+
+
+def of(name):
+    op, shape = WORKLOADS[name]
+    return ts.workload(op, **shape)
+
+
+@permitted
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_points_of_the_space_are_right(name, always, target, assert_right):
+    workload = of(name)
+    points = FLOAT32_MATRIX_UNIT.space(workload.func, target).points
+    drawn = np.random.default_rng(7).choice(len(points), 5, replace=False)
+    for knobs in ({}, *(points[i] for i in drawn)):
+        assert_right(workload, FLOAT32_MATRIX_UNIT.scheduled(workload.func, target, knobs))
+
+
+@permitted
+@pytest.mark.parametrize("k", [128, 150])
+@pytest.mark.parametrize("which", ["A", "B", "AB"])
+def test_operands_that_are_computed_are_split_as_well(which, k, always, target, assert_right_of_computed):
+    assert_right_of_computed(FLOAT32_MATRIX_UNIT, target, ("float32",) * 3, which, k)
+
+
+@permitted
+@pytest.mark.parametrize("low", [-1.0, 0.0])
+@pytest.mark.parametrize("k", [256, 2048])
+def test_sums_are_no_less_exact_than_those_of_float32(k, low, always, target, run):
+    rng = np.random.default_rng(k)
+    a, b = (rng.uniform(low, 1, shape).astype("float32") for shape in ((128, k), (k, 128)))
+    exact, size = a.astype("float64") @ b, np.abs(a).astype("float64") @ np.abs(b)
+    func = ts.workload("matmul", m=128, n=128, k=k).func
+    by_unit, by_vectors = (
+        np.abs(run(rule.scheduled(func, target), (a, b))[0] - exact) / size
+        for rule in (FLOAT32_MATRIX_UNIT, MATMUL)
+    )
+    assert by_unit.max() < by_vectors.max() and by_unit.std() < by_vectors.std()
+
+
+@permitted
+def test_no_bit_of_a_number_is_lost(always, target, run):
+    """Times one, every float32 that is not too small or large for its parts is itself, also a NaN."""
+    n = 256
+    rng = np.random.default_rng(1)
+    bits = rng.integers(0, 1 << 32, (n, n), dtype="uint32")
+    numbers = bits.view("float32")
+    usable = (np.abs(numbers) > 1e-31) & (np.abs(numbers) < 3.38e38)
+    numbers = np.where(usable, numbers, np.float32(0))
+    numbers[:, 17] = np.float32(1) + np.finfo("float32").eps
+    eye = np.eye(n, dtype="float32")
+    schedule = FLOAT32_MATRIX_UNIT.scheduled(ts.workload("matmul", m=n, n=n, k=n).func, target)
+    for inputs in ((numbers, eye), (eye, numbers)):
+        np.testing.assert_array_equal(run(schedule, inputs)[0], numbers)
+    numbers[3, 5] = np.nan
+    found = run(schedule, (numbers, eye))[0]
+    assert np.isnan(found[3]).all() and not np.isnan(np.delete(found, 3, axis=0)).any()
+
+
+def test_a_step_multiplies_six_pairs_of_parts(always, amx):
+    """Each tile that a neighbour has loaded is used again: 14 loads for 24 products of 2 by 2 tiles."""
+    schedule = FLOAT32_MATRIX_UNIT.scheduled(ts.workload("matmul", m=64, n=64, k=4096).func, amx)
+    found = inner_loop(generate_code(schedule.mod, amx).mod.inspect_source("asm"))
+    times = found.multiply_adds // 24
+    assert (found.multiply_adds, found.accumulators, found.loads) == (24 * times, 4, 14 * times)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_unit_does_all_of_it(name, always, amx):
+    code = generate_code(FLOAT32_MATRIX_UNIT.scheduled(of(name).func, amx).mod, amx).mod
+    assert "tdpbf16ps" in code.inspect_source("asm")
+
+
+def lowered(shape, knobs, amx):
+    schedule = FLOAT32_MATRIX_UNIT.scheduled(ts.workload("matmul", **shape).func, amx, knobs)
+    return finished(schedule.mod, amx).script().splitlines()
+
+
+def test_lines_that_are_filled_up_have_conditions_only_at_the_end(always, amx):
+    """Of 333 sums 320 are copied in vectors of 16, without any."""
+    lines = lowered({"m": 64, "n": 64, "k": 333}, {}, amx)
+    first = next(i for i, line in enumerate(lines) if "range(T.int64(20))" in line)
+    assert "T.vectorized(T.int64(16))" in lines[first + 1]
+    stores = lines[first + 2 : first + 5]
+    assert all("A_pad[" in line and "if_then_else" not in line for line in stores)
+    assert any("if_then_else" in line for line in lines[first + 5 :])
+
+
+def test_a_thread_splits_the_rows_that_it_reads_alone(always, amx):
+    """Else all data are split before, into a copy that each thread then reads from afar."""
+    shape = {"m": 256, "n": 64, "k": 64}
+    alone = {"block_rows": 2, "block_columns": 2, "split_columns": 0, "pack": 2}
+    for knobs, places in ((alone, 2 * 32 * 64 * 3), ({**alone, "block_columns": 1}, 256 * 64 * 3)):
+        (copy,) = (line for line in lowered(shape, knobs, amx) if "A_global = " in line)
+        assert f"alloc_buffer(({places},)" in copy
+
+
+def test_a_constant_weight_is_split_in_the_call(always, amx):
+    """Nobody packs it before: its panels would be of float32."""
+    func = of("whole").func.with_attr(CONSTANT_ARGUMENTS, [1])
+    script = FLOAT32_MATRIX_UNIT.scheduled(func, amx, {"split_columns": 0, "pack": 2}).mod.script()
+    assert PACKING_MARK not in script
+    assert PACKING_MARK in MATMUL.scheduled(func, amx, {"split_columns": 0, "pack": 2}).mod.script()
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "taken"),
+    [
+        ("matmul", {"m": 512, "n": 512, "k": 512}, True),
+        ("matmul", {"m": 1024, "n": 64, "k": 64}, False),
+        ("matmul", {"m": 128, "n": 128, "k": 128}, False),
+        ("linear", {"m": 512, "n": 3072, "k": 768}, True),
+        ("linear", {"m": 8, "n": 3072, "k": 768}, False),
+        ("conv2d", {**IMAGE, "h": 28, "w": 28, "ci": 256, "co": 512, "kh": 1, "kw": 1, "padding": 0}, True),
+        ("conv2d", {**IMAGE, "h": 7, "w": 7, "ci": 512, "co": 512}, False),
+    ],
+)
+def test_it_is_the_default_where_there_is_much_to_multiply(operator, shape, taken, amx):
+    func = ts.workload(operator, **shape).func
+    assert (rules_for(func, amx)[0] is FLOAT32_MATRIX_UNIT) == taken
+
+
+def test_winograd_is_preferred_where_it_applies(amx):
+    func = ts.workload("conv2d", n=1, h=56, w=56, ci=64, co=64, kh=3, kw=3, padding=1).func
+    assert rules_for(func, amx)[:2] == [WINOGRAD, FLOAT32_MATRIX_UNIT]
+
+
+@pytest.mark.parametrize("mcpu", ["znver4", "haswell"])
+def test_it_does_not_apply_without_the_unit(mcpu, always):
+    assert FLOAT32_MATRIX_UNIT.space(of("whole").func, as_target({**CPU, "mcpu": mcpu})) is None
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_it_does_not_apply_to_other_types(dtype, always, amx):
+    func = ts.workload("matmul", dtype=dtype, m=512, n=512, k=512).func
+    assert FLOAT32_MATRIX_UNIT.space(func, amx) is None
+
+
+def test_c_source_says_in_float32_what_is_computed(always, amx, compiled_c):
+    workload = of("rows_in_uneven_parts")
+    inputs = inputs_of(workload, 1, 0)
+    output = aligned_empty((50, 64), "float32")
+    function, _ = compiled_c(c_source(FLOAT32_MATRIX_UNIT.scheduled(workload.func, amx), "kernel"), "kernel")
+    function(*inputs, output)
+    np.testing.assert_allclose(output, expected_output(workload, inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_a_trace_is_replayed(always, amx):
+    workload = of("weight_by_output")
+    schedule = FLOAT32_MATRIX_UNIT.scheduled(workload.func, amx)
+    replayed = replay_trace(trace_text(schedule), workload.func)
+    assert replayed.mod.script() == schedule.mod.script()
