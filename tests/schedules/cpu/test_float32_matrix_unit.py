@@ -1,4 +1,4 @@
-"""Float32 products by a matrix unit of bfloat16: that they are right, as exact as float32, and where it applies."""
+"""Float32 products by a matrix unit of bfloat16: that they are right and exact, and where it applies."""
 
 import numpy as np
 import pytest
