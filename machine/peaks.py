@@ -229,10 +229,12 @@ def _dot_products(
 
 
 def _tiled(dtype: str) -> TileInstruction | None:
-    """Return what multiplies tiles of a dtype on this machine, None where nothing does."""
+    """Return what multiplies tiles of a dtype, as they are, on this machine; None where nothing does."""
     weight, sums = ("int8", _INTEGER_DTYPE) if dtype in _BYTE_DTYPES else (dtype, _WIDENED_DTYPE)
     found = tile_instruction(dtype, weight, sums)
-    return found if found is not None and has_feature(host_target(), found.feature) else None
+    if found is None or found.parts > 1 or not has_feature(host_target(), found.feature):
+        return None
+    return found
 
 
 def _tile_products(threads: int, instruction: TileInstruction) -> tuple[Callable[[], Any], int]:
