@@ -6,7 +6,13 @@ from typing import Any
 
 from ..machine.errors import InputError, unknown_name
 from .cpu.attention import ATTENTION
-from .cpu.channels_first import CONV2D_CHANNELS_FIRST, FLAT_PIXELS, WINOGRAD_CHANNELS_FIRST
+from .cpu.channels_first import (
+    CONV2D_CHANNELS_FIRST,
+    FLAT_PIXELS,
+    FLOAT32_MATRIX_UNIT_CHANNELS_FIRST,
+    FLOAT32_MATRIX_UNIT_FLAT_PIXELS,
+    WINOGRAD_CHANNELS_FIRST,
+)
 from .cpu.conv2d import CONV2D
 from .cpu.dots import DOTS
 from .cpu.few_rows import FEW_ROWS
@@ -37,6 +43,8 @@ RULES: tuple[ScheduleRule, ...] = (
     WINOGRAD,
     WINOGRAD_CHANNELS_FIRST,
     FLOAT32_MATRIX_UNIT,
+    FLOAT32_MATRIX_UNIT_FLAT_PIXELS,
+    FLOAT32_MATRIX_UNIT_CHANNELS_FIRST,
     SWAPPED,
     DOTS,
     QUANTIZED,

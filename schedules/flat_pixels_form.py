@@ -124,7 +124,8 @@ def _define(found: ChannelsFirst) -> list[Any]:
 
     def pixel(*index: Any) -> Any:
         *k, s = index
-        n, *place = unflat(extents, s)
+        # Of one image no index is divided by all its pixels: it is plain how far neighbours are apart.
+        n, *place = unflat(extents, s) if images > 1 else (whole(0), *unflat(extents[1:], s))
         new = dict(zip(found.kept, (n, whole(0), *place), strict=True))
         new |= dict(zip(found.weight.indices[1:], tap(*k), strict=True))
         return padded(*(replaced(index, new) for index in found.data.indices))

@@ -24,7 +24,9 @@ from ..restatement import is_step
 from ..rule import ScheduleRule
 from ..space import Knob, Knobs, KnobSpace
 from .conv2d import CONV2D
+from .float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from .matmul import MATMUL
+from .tile_choice import LEAST_LANES
 from .transpose import SQUARES_OF_BLOCK, STRETCH, share_squares
 from .winograd import WINOGRAD
 
@@ -88,8 +90,8 @@ def _of_channels_first(inner: ScheduleRule) -> ScheduleRule:
     )
 
 
-def flat_pixels_space(func: Any, target: Any) -> KnobSpace | None:
-    """Return the space of `MATMUL` on a convolution of channels first whose pixels fill vectors, or None."""
+def flat_pixels_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpace | None:
+    """Return a product's space on a convolution of channels first whose pixels fill vectors, or None."""
     first = find_channels_first(func)
     if first is None:
         return None
@@ -97,28 +99,49 @@ def flat_pixels_space(func: Any, target: Any) -> KnobSpace | None:
     # With more channels a window's pixels are copied too often: times by those of `CONV2D_CHANNELS_FIRST`, 2
     # threads of a Zen 4, 3x3: 16 to 16 and 32 to 32 at 112x112 1.23 and 1.11, 3 to 64 at 224x224 0.79.
     few = IMAGE not in squares_of(first, lanes)
-    if find_flat(func, lanes) is None or not (few or is_pointwise(first)):
+    pointwise = is_pointwise(first)
+    if not (few or pointwise):
         return None
-    space = MATMUL.space(flat_pixels_form.restate(func, lanes), target)
+    if pointwise and facts(target).has_masks and int(first.output.shape[0]) == 1:
+        # The last vector of an image may be a part of one.
+        lanes = next((part for part in (lanes, lanes // 2, LEAST_LANES) if find_flat(func, part)), lanes)
+    if find_flat(func, lanes) is None:
+        return None
+    space = inner.space(flat_pixels_form.restate(func, lanes), target)
     return None if space is None else space.in_form(Knob("pixels", (lanes,), "pixels of a vector"), lanes)
 
 
-def schedule_flat_pixels(sch: s_tir.Schedule, *, pixels: int, **knobs: int) -> None:
-    """Rewrite a convolution in the form of `flat_pixels_form`, in vectors of ``pixels``: see `MATMUL`."""
+def schedule_flat_pixels(inner: ScheduleRule, sch: s_tir.Schedule, *, pixels: int, **knobs: int) -> None:
+    """Rewrite a convolution in the form of `flat_pixels_form`, in vectors of ``pixels``.
+
+    Parameters
+    ----------
+    inner : ScheduleRule
+        What schedules a matrix product, by its knobs.
+    sch : Schedule
+        A schedule of a PrimFunc named ``main`` in that form.
+    """
     del pixels
     margin = [name for name in block_names(sch) if is_step(name)]
-    MATMUL.rewrite(sch, **knobs)
+    inner.rewrite(sch, **knobs)
     for name in margin:
         *lines, _ = sch.get_loops(sch.get_sblock(name))
         sch.parallel(sch.fuse(*lines))
 
 
-FLAT_PIXELS = ScheduleRule(
-    name="flat_pixels",
-    summary="1x1 convolution or first layer, channels first, as a product whose columns are pixels",
-    rewrite=schedule_flat_pixels,
-    open_space=flat_pixels_space,
-    algorithm=lambda knobs: f"flat_pixels_{knobs['pixels']}",
-)
+def _of_flat_pixels(inner: ScheduleRule, name: str) -> ScheduleRule:
+    return ScheduleRule(
+        name=name,
+        summary=f"1x1 convolution or first layer, channels first: columns are pixels, by {inner.name}",
+        rewrite=partial(schedule_flat_pixels, inner),
+        open_space=partial(flat_pixels_space, inner),
+        algorithm=lambda knobs: f"flat_pixels_{knobs['pixels']}",
+    )
 
-CONV2D_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST = map(_of_channels_first, (CONV2D, WINOGRAD))
+
+FLAT_PIXELS = _of_flat_pixels(MATMUL, "flat_pixels")
+FLOAT32_MATRIX_UNIT_FLAT_PIXELS = _of_flat_pixels(FLOAT32_MATRIX_UNIT, "float32_matrix_unit_flat_pixels")
+
+CONV2D_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST, FLOAT32_MATRIX_UNIT_CHANNELS_FIRST = map(
+    _of_channels_first, (CONV2D, WINOGRAD, FLOAT32_MATRIX_UNIT)
+)

@@ -81,7 +81,9 @@ def _default(choice: TileChoice, mr: int, depth: int, item: int) -> dict[str, in
     if by_rows:
         most = kept // (mr * nest.channels * item)
         if panels * nr * nest.depth * item <= kept:
-            most = min(most, max(1, int(choice.machine.l2_bytes * _RESULTS) // (mr * nest.columns * _SUM_BYTES)))
+            most = min(
+                most, max(1, int(choice.machine.l2_bytes * _RESULTS) // (mr * nest.columns * _SUM_BYTES))
+            )
         rows, columns = choice.whole_lines(mr, even_part(tiles, most, threads)), panels
     else:
         rows, most = 1, kept // (nr * nest.depth * item)

@@ -13,6 +13,7 @@ from ...machine.facts import LINE_BYTES
 from ..analysis import loads_of, loops_inside
 from ..contraction import Contraction
 from ..loop_partition import partition
+from ..restatement import is_step
 from ..transforms import (
     PACKING_MARK,
     copy_in_vectors,
@@ -80,7 +81,10 @@ def hold_data(sch: s_tir.Schedule, nest: Contraction, lanes: int) -> Any | None:
         copy = sch.cache_read(block, nest.data, "global")
         copy_lines(sch, nest, copy, lanes, cut=True)
         return copy
-    return producer_of(sch, block, nest.data) if nest.data_channel == nest.data_rank - 1 else None
+    if nest.data_channel != nest.data_rank - 1:
+        return None
+    copy = producer_of(sch, block, nest.data)
+    return None if is_step(str(sch.get(copy).name_hint)) else copy
 
 
 def _transposes(sch: s_tir.Schedule, copy: Any, lanes: int) -> bool:

@@ -37,7 +37,7 @@ from ..loop_partition import partition
 from ..padded_taps import leave_out_filling, leave_out_padding
 from ..panel_prefetch import fetch_panels
 from ..transforms import finish_tile
-from .operand_layout import PACK_IN_BLOCK
+from .operand_layout import PACK_IN_BLOCK, PACK_NOTHING
 from .tile_operands import lay_out, share_blocks, stored_lanes
 
 
@@ -135,6 +135,8 @@ def register_tile(
         partition(sch, row_tiles[-1])
         if block_rows < nest.tiles_in_line(mr):
             partition(sch, row_block)
+    if pack == PACK_NOTHING and nest.columns % nr:
+        partition(sch, panel)
     if fetch:
         fetch_panels(sch, panel, row_tiles, sums[-1])
     data = sch.get(block).reads[nest.data].source.name

@@ -12,6 +12,10 @@ from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.c_source import c_source
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu import float32_matrix_unit
+from tunesmith.schedules.cpu.channels_first import (
+    FLOAT32_MATRIX_UNIT_CHANNELS_FIRST,
+    FLOAT32_MATRIX_UNIT_FLAT_PIXELS,
+)
 from tunesmith.schedules.cpu.float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from tunesmith.schedules.cpu.matmul import MATMUL
 from tunesmith.schedules.cpu.winograd import WINOGRAD
@@ -110,6 +114,26 @@ def test_no_bit_of_a_number_is_lost(always, target, run):
     numbers[3, 5] = np.nan
     found = run(schedule, (numbers, eye))[0]
     assert np.isnan(found[3]).all() and not np.isnan(np.delete(found, 3, axis=0)).any()
+
+
+@permitted
+@pytest.mark.parametrize(
+    ("rule", "more"),
+    [
+        (FLOAT32_MATRIX_UNIT_FLAT_PIXELS, {}),
+        (FLOAT32_MATRIX_UNIT_FLAT_PIXELS, {"h": 14, "w": 14}),
+        (FLOAT32_MATRIX_UNIT_FLAT_PIXELS, {"n": 2, "ci": 72}),
+        (FLOAT32_MATRIX_UNIT_CHANNELS_FIRST, {"kh": 3, "kw": 3, "padding": 1}),
+        (FLOAT32_MATRIX_UNIT_CHANNELS_FIRST, {"kh": 3, "kw": 3, "padding": 1, "stride": 2, "n": 2}),
+        (FLOAT32_MATRIX_UNIT_CHANNELS_FIRST, {"stride": 2}),
+    ],
+)
+def test_channels_may_be_first(rule, more, always, target, assert_right):
+    shape = {"n": 1, "h": 16, "w": 16, "ci": 64, "co": 48, "kh": 1, "kw": 1, "layout": "NCHW", **more}
+    workload = ts.workload("conv2d", bias=1, relu=1, **shape)
+    points = rule.space(workload.func, target).points
+    for knobs in ({}, *(points[i] for i in np.random.default_rng(2).choice(len(points), 4, replace=False))):
+        assert_right(workload, rule.scheduled(workload.func, target, knobs))
 
 
 def test_a_step_multiplies_six_pairs_of_parts(always, amx):

@@ -396,7 +396,7 @@ def test_panels_of_a_large_weight_are_packed_side_by_side_by_default(workload, b
     assert MATMUL.space(constant, cpu("haswell")).default["beside"] == 1
 
 
-@pytest.mark.parametrize("shape", [{"m": 1, "n": 2001, "k": 37}, {"m": 5, "n": 131, "k": 64}])
+@pytest.mark.parametrize("shape", [{"m": 1, "n": 2005, "k": 37}, {"m": 5, "n": 131, "k": 64}])
 def test_a_weight_whose_columns_fill_no_vectors_is_read_masked(shape, target, assert_right):
     """A few rows use it once: what packs it moves it three times."""
     func = ts.workload("matmul", **shape).func
@@ -406,6 +406,20 @@ def test_a_weight_whose_columns_fill_no_vectors_is_read_masked(shape, target, as
     assert_right(ts.workload("matmul", **shape), schedule)
     code = generate_code(schedule.mod, cpu("x86-64-v4")).mod.inspect_source("asm")
     assert re.search(r"vmovups\s.*%zmm\d+ {%k\d} {z}", code)
+
+
+@pytest.mark.parametrize("fetch", [0, 1])
+@pytest.mark.parametrize(("m", "n"), [(64, 2704), (100, 2008), (64, 208)])
+def test_panels_before_one_that_is_cut_short_have_no_conditions(m, n, fetch, target, assert_right):
+    """With one for each vector, 64 rows by 128 x 2704 took 2.4 times as long."""
+    workload, avx512 = ts.workload("matmul", m=m, n=n, k=128), cpu("x86-64-v4")
+    blocks = {"block_rows": m // 4, "block_columns": 3, "split_columns": 1, "pack": 0, "fetch": fetch}
+    schedule = MATMUL.scheduled(workload.func, avx512, {"nr": 80, "mr": 4, **blocks})
+    lines = finished(schedule.mod, avx512).script().splitlines()
+    first = next(line for line in lines if "A_1[" in line and "prefetch" not in line)
+    assert "if_then_else" not in first and "masked" not in first
+    if facts(target).has_masks:
+        assert_right(workload, schedule)
 
 
 @pytest.mark.parametrize(
