@@ -179,7 +179,7 @@ def pack_weight(
     if nest.columns % nr or nest.channels % whole_sums:
         panels = producer_of(sch, block, nest.weight)
         inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
-        along = _is_interleaved(nest, products) and not nest.constant_weight
+        along = _is_interleaved(nest, products)
         if _is_turned(nest, lanes, products) or (along and ends_by_masks(nest, lanes)):
             longer, panels = panels, sch.cache_read(block, nest.weight, "global")
     elif nest.weight_block:
@@ -207,8 +207,11 @@ def _is_turned(nest: Contraction, lanes: int, products: int = 1) -> bool:
 
 
 def _is_interleaved(nest: Contraction, products: int) -> bool:
-    """Tell whether panels are made of rows of a weight, whose elements an instruction wants in groups."""
-    return products > 1 and nest.weight_axes[-1] == nest.column
+    """Tell whether panels are made, in the call, of rows of a weight, of which an instruction wants groups.
+
+    One that is constant is packed before, whatever that takes: the mark that says so is lost with the loops.
+    """
+    return products > 1 and nest.weight_axes[-1] == nest.column and not nest.constant_weight
 
 
 def is_packed_along(nest: Contraction) -> bool:

@@ -73,6 +73,13 @@ def test_dot_products_sum_every_product(instruction):
     assert not any("(" in operands for operands in found), "an operand lies in memory"
 
 
+def test_the_peak_of_float32_is_that_of_vectors(monkeypatch):
+    """Also where tiles multiply its parts."""
+    monkeypatch.setattr(peaks, "has_feature", lambda *_: True)
+    assert peaks._tiled("float32") is None
+    assert peaks._tiled("bfloat16").mnemonic == "tdpbf16ps"
+
+
 def test_reading_reads_everything_every_time():
     threads, accumulators, lanes, steps, rounds = 2, 3, 8, 5, 4
     source = aligned_copy(np.arange(threads * steps * accumulators * lanes, dtype="float32"))

@@ -18,6 +18,7 @@ from tunesmith.schedules.cpu.channels_first import (
 )
 from tunesmith.schedules.cpu.float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from tunesmith.schedules.cpu.matmul import MATMUL
+from tunesmith.schedules.cpu.operand_layout import PACK_IN_BLOCK
 from tunesmith.schedules.cpu.winograd import WINOGRAD
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.tuning.measuring.verification import expected_output, inputs_of
@@ -95,6 +96,17 @@ def test_sums_are_no_less_exact_than_those_of_float32(k, low, always, target, ru
         for rule in (FLOAT32_MATRIX_UNIT, MATMUL)
     )
     assert by_unit.max() < by_vectors.max() and by_unit.std() < by_vectors.std()
+
+
+@permitted
+def test_parts_are_rounded_to_nearest(always, target, run):
+    """Cut off, all parts had one sign, and what is left out of a product too: 2**-24 of it in the mean."""
+    n = 256
+    x, y = np.random.default_rng(4).uniform(1, 2, (2, n)).astype("float32")
+    schedule = FLOAT32_MATRIX_UNIT.scheduled(ts.workload("matmul", m=n, n=n, k=n).func, target)
+    products = run(schedule, (np.diag(x), np.diag(y)))[0].diagonal()
+    exact = x.astype("float64") * y
+    assert abs((products / exact - 1).mean()) < 2**-27
 
 
 @permitted
@@ -177,6 +189,7 @@ def test_a_thread_splits_the_rows_that_it_reads_alone(always, amx):
 def test_a_constant_weight_is_split_in_the_call(always, amx):
     """Nobody packs it before: its panels would be of float32."""
     func = of("whole").func.with_attr(CONSTANT_ARGUMENTS, [1])
+    assert FLOAT32_MATRIX_UNIT.space(func, amx).default["pack"] == PACK_IN_BLOCK
     script = FLOAT32_MATRIX_UNIT.scheduled(func, amx, {"split_columns": 0, "pack": 2}).mod.script()
     assert PACKING_MARK not in script
     assert PACKING_MARK in MATMUL.scheduled(func, amx, {"split_columns": 0, "pack": 2}).mod.script()

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import tunesmith as ts
-from tunesmith.kernels.operator import as_prim_func
+from tunesmith.kernels.operator import CONSTANT_ARGUMENTS, as_prim_func
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import has_feature
 from tunesmith.machine.target import as_target
@@ -13,6 +13,7 @@ from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.c_source import c_source
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.matrix_unit import MATRIX_UNIT
+from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.tuning.measuring.verification import expected_output, inputs_of
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
 from tvm import te
@@ -263,6 +264,21 @@ def test_sums_have_room_for_whole_tiles(amx):
     func = ts.workload(op, dtype="bfloat16", **shape).func
     code = generate_code(MATRIX_UNIT.scheduled(func, amx).mod, amx).mod.inspect_source("ll")
     assert [int(n) for n in re.findall(r"= alloca \[(\d+) x float\]", code)] == [11 * 16]
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "dtype"),
+    [
+        ("matmul", {"m": 64, "n": 96, "k": 256}, "bfloat16"),
+        ("linear", {"m": 64, "n": 96, "k": 256}, "bfloat16"),
+        ("quantized_matmul", {"m": 64, "n": 96, "k": 256}, None),
+        ("conv2d", IMAGE, "bfloat16"),
+    ],
+)
+def test_a_constant_weight_can_be_packed_before(operator, shape, dtype, amx):
+    workload = ts.workload(operator, dtype=dtype, **shape)
+    func = workload.func.with_attr(CONSTANT_ARGUMENTS, [1])
+    assert PACKING_MARK in MATRIX_UNIT.scheduled(func, amx).mod.script()
 
 
 @pytest.mark.parametrize(("beside", "extents"), [(1, [8, 32, 2]), (4, [2, 32, 4, 2])])
