@@ -18,6 +18,7 @@ from ..rule import ScheduleRule
 from ..space import KnobSpace
 from ..tile_step import rows_of_parts
 from .even_parts import UNEVEN, even_divisor, even_part
+from .few_rows import FEW_ROWS
 from .matrix_unit import schedule_matrix_unit
 from .matrix_unit_space import (
     BESIDE,
@@ -33,11 +34,15 @@ from .tile_choice import TileChoice, tile_choice
 
 # Cycles on a Xeon with AMX, loads included: of a row of a product of tiles, two of them below each other or
 # one; of storing and loading a row of sums; of splitting an element; of starting threads once more. And of a
-# vector of products by other instructions. Fitted to 50 matmuls and convolutions, most within 0.85 to 1.2.
-_OF_ROW, _OF_SINGLE_ROW, _OF_SUMS, _OF_SPLITTING, _OF_START, _OF_VECTOR = 1.9, 2.5, 6, 1.0, 40_000, 0.62
+# vector of products by other instructions, and of packing an element for these. Fitted to 80 matmuls and
+# convolutions, most within 0.8 to 1.2.
+_OF_ROW, _OF_SINGLE_ROW, _OF_SUMS, _OF_SPLITTING, _OF_START = 1.9, 2.5, 6, 1.0, 40_000
+_OF_VECTOR, _OF_PACKING = 0.62, 0.9
+# Of a batch whose products threads share, and that L2 holds: no thread reads what another has split.
+_OF_NEAR_ROW, _OF_NEAR_SPLITTING = 1.6, 0.5
 
 # What the unit must save to be chosen for it.
-_CLEARLY = 0.95
+_CLEARLY = 0.93
 
 # A block keeps to this part of L2. Where all panels do, it is short: its results, written in parts of lines,
 # keep to another part. 3000 pixels of 80 to 512 channels, window of 3, take 0.70 of the time so.
@@ -50,7 +55,8 @@ def float32_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     instruction = None if nest is None else instruction_for(nest)
     if nest is None or instruction is None or instruction.parts == 1:
         return None
-    if not has_feature(target, instruction.feature):
+    # A few rows read a large weight once: others do so as it lies.
+    if not has_feature(target, instruction.feature) or FEW_ROWS.space(func, target) is not None:
         return None
     nest = replace(nest, constant_weight=False)  # split in each call
     choice = tile_choice(nest, target, instruction.products)
@@ -111,11 +117,16 @@ def _is_worth_it(choice: TileChoice, pairs: int, mr: int, depth: int) -> bool:
     if not nest.is_worth_threads or not (nest.plain or nest.data_channel == nest.data_rank - 1):
         return False
     steps, parts = nest.depth // nest.channels * ceil(nest.channels / depth), rows_of_parts(mr)
-    of_row = _OF_ROW if len(parts) > 1 else _OF_SINGLE_ROW
+    of_weight = nest.columns * nest.depth
+    elements, l2_bytes = rows * nest.channels + of_weight, choice.machine.l2_bytes
+    near = choice.threads == 1 and nest.batches * elements * _SUM_BYTES <= l2_bytes * choice.machine.cores
+    near = near and nest.channels % depth == 0
+    of_row = (_OF_NEAR_ROW if near else _OF_ROW) if len(parts) > 1 else _OF_SINGLE_ROW
     of_tile = pairs * steps * of_row * sum(max(LEAST_CYCLES, part) for part in parts) + _OF_SUMS * mr
-    splitting = (rows * nest.channels + nest.columns * nest.depth) * _OF_SPLITTING
+    splitting = elements * (_OF_NEAR_SPLITTING if near else _OF_SPLITTING)
     by_unit = nest.batches * (choice.row_tiles(mr) * vectors * of_tile + splitting) + _OF_START
-    return by_unit < _CLEARLY * nest.batches * rows * vectors * nest.depth * _OF_VECTOR
+    packing = of_weight * _OF_PACKING if nest.weight_bytes > l2_bytes // 2 and not nest.is_turned else 0
+    return by_unit < _CLEARLY * nest.batches * (rows * vectors * nest.depth * _OF_VECTOR + packing)
 
 
 FLOAT32_MATRIX_UNIT = ScheduleRule(
