@@ -2,8 +2,8 @@
 
 The nest is that of `matrix_unit`. Six products of parts are summed for one, so that the unit, which does 14
 times as many of bfloat16 in a second as vectors of float32, is still faster. Copies of the data and panels of
-the weight, both made in the call, hold the parts. Sums err by less than those of `matmul`, since tiles add
-fewer terms one after the other: see docs/schedules.md.
+the weight, both made in the call, hold the parts. Sums err by less than those of `matmul` do; figures are in
+docs/schedules.md.
 """
 
 from __future__ import annotations
@@ -61,14 +61,9 @@ def float32_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     nest = replace(nest, constant_weight=False)  # split in each call
     choice = tile_choice(nest, target, instruction.products)
     mr, depth = rows_of_tile(nest), depth_of_step(nest, instruction)
-    if (
-        choice.lanes != instruction.lanes
-        or mr < 2
-        or not _is_worth_it(choice, len(instruction.pairs), mr, depth)
-    ):
-        return None
+    worth = choice.lanes == instruction.lanes and _is_worth_it(choice, len(instruction.pairs), mr, depth)
     item = instruction.parts * instruction.part_bytes
-    return tiles_around(choice, _default(choice, mr, depth, item))
+    return tiles_around(choice, _default(choice, mr, depth, item)) if worth else None
 
 
 def _default(choice: TileChoice, mr: int, depth: int, item: int) -> dict[str, int]:
@@ -87,9 +82,8 @@ def _default(choice: TileChoice, mr: int, depth: int, item: int) -> dict[str, in
     if by_rows:
         most = kept // (mr * nest.channels * item)
         if panels * nr * nest.depth * item <= kept:
-            most = min(
-                most, max(1, int(choice.machine.l2_bytes * _RESULTS) // (mr * nest.columns * _SUM_BYTES))
-            )
+            results = int(choice.machine.l2_bytes * _RESULTS) // (mr * nest.columns * _SUM_BYTES)
+            most = min(most, max(1, results))
         rows, columns = choice.whole_lines(mr, even_part(tiles, most, threads)), panels
     else:
         rows, most = 1, kept // (nr * nest.depth * item)
@@ -114,7 +108,8 @@ def _is_worth_it(choice: TileChoice, pairs: int, mr: int, depth: int) -> bool:
     nest = choice.nest
     rows, vectors = nest.outer_rows * nest.row_extent, ceil(nest.columns / choice.lanes)
     # Channels that come first would be turned element by element.
-    if not nest.is_worth_threads or not (nest.plain or nest.data_channel == nest.data_rank - 1):
+    turned = not nest.plain and nest.data_channel != nest.data_rank - 1
+    if not nest.is_worth_threads or turned or mr < 2:
         return False
     steps, parts = nest.depth // nest.channels * ceil(nest.channels / depth), rows_of_parts(mr)
     of_weight = nest.columns * nest.depth
