@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import gcd
 from typing import Any
 
 from tvm import s_tir
@@ -20,6 +21,10 @@ LEAST_PARALLEL_WORK = 1 << 15
 
 LEAST_PARALLEL_SUMS = 1 << 17
 """Multiply-adds below which it does: one core does these in 1 us."""
+
+
+# An innermost loop of more vectors, the last of them incomplete, is not made one.
+_LONG_VECTORS = 8
 
 
 def attempt(primitive: Callable[..., Any], *args: Any) -> bool:
@@ -101,12 +106,17 @@ def last_order(rank: int, last: int) -> IndexMap:
 
 
 def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
-    """Vectorize the innermost loop of a block by ``lanes`` where it has whole vectors, else as it is."""
+    """Vectorize the innermost loop of a block by ``lanes`` where it has whole vectors, else as it is.
+
+    A long one by the part of a vector that it has whole, and not at all without: LLVM takes minutes over a
+    vector of 2000 elements.
+    """
     loop = sch.get_loops(block)[-1]
     extent = int(sch.get(loop).extent)
-    if extent > lanes and extent % lanes == 0:
-        _, loop = sch.split(loop, [None, lanes])
-    if extent > 1:
+    whole = lanes if extent % lanes == 0 or extent <= _LONG_VECTORS * lanes else gcd(extent, lanes)
+    if extent > whole and extent % whole == 0:
+        _, loop = sch.split(loop, [None, whole])
+    if min(extent, whole) > 1:
         sch.vectorize(loop)
 
 

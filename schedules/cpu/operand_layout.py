@@ -274,11 +274,13 @@ def copy_lines(
 ) -> None:
     """Run a copy line by line on all threads, its channels as vectors.
 
-    ``cut``: lines end within a vector, or with zeros. Their last vectors are cut off: the others have no
-    condition then, for which each element would be copied by itself. ``parallel``: where not as the nest is.
+    Lines that end within a vector have their last one cut off, and those that end with zeros (``cut``) their
+    last ones: the others have no condition then, for which each element would be copied by itself.
+    ``parallel``: where not as the nest is.
     """
     *outer, _, channel = loops = sch.get_loops(copy)
-    if cut and int(sch.get(channel).extent) > lanes:
+    extent = int(sch.get(channel).extent)
+    if extent > lanes and (cut or extent % lanes):
         vectors, channel = sch.split(channel, [None, lanes])
         sch.vectorize(channel)
         partition(sch, vectors)
