@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any
 
 from ...machine.facts import has_feature
-from ..contraction import find_contraction
+from ..contraction import Contraction, find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from ..tile_step import rows_of_parts
@@ -33,13 +33,12 @@ from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
 from .tile_choice import TileChoice, tile_choice
 
 # Cycles on a Xeon with AMX, loads included: of a row of a product of tiles, two of them below each other or
-# one; of storing and loading a row of sums; of splitting an element; of starting threads once more. And of a
-# vector of products by other instructions, and of packing an element for these. Fitted to 80 matmuls and
-# convolutions, most within 0.8 to 1.2.
-_OF_ROW, _OF_SINGLE_ROW, _OF_SUMS, _OF_SPLITTING, _OF_START = 1.9, 2.5, 6, 1.0, 40_000
-_OF_VECTOR, _OF_PACKING = 0.62, 0.9
-# Of a batch whose products threads share, and that L2 holds: no thread reads what another has split.
-_OF_NEAR_ROW, _OF_NEAR_SPLITTING = 1.6, 0.5
+# one; of storing and loading a row of sums. Of a vector of products by other instructions, and of packing an
+# element for these. Fitted to 109 matmuls and convolutions, most within 0.8 to 1.2.
+_OF_ROW, _OF_SINGLE_ROW, _OF_SUMS, _OF_VECTOR, _OF_PACKING = 1.6, 2.5, 6, 0.62, 0.9
+# Of splitting an element that its thread then reads, from L2 or from beyond; of one that others read as well;
+# and of starting to, where threads wait for each other or each has products of its own.
+_OF_NEAR, _OF_OWN, _OF_SHARED, _OF_WAITING, _OF_START = 0.5, 0.75, 2.5, 120_000, 40_000
 
 # What the unit must save to be chosen for it.
 _CLEARLY = 0.93
@@ -107,21 +106,33 @@ def _is_worth_it(choice: TileChoice, pairs: int, mr: int, depth: int) -> bool:
     """Tell whether the unit takes clearly less, splitting included, than vectors of float32 do."""
     nest = choice.nest
     rows, vectors = nest.outer_rows * nest.row_extent, ceil(nest.columns / choice.lanes)
-    # Channels that come first would be turned element by element.
-    turned = not nest.plain and nest.data_channel != nest.data_rank - 1
-    if not nest.is_worth_threads or turned or mr < 2:
+    if not nest.is_worth_threads or mr < 2 or _turns_elements(nest, choice.lanes):
         return False
     steps, parts = nest.depth // nest.channels * ceil(nest.channels / depth), rows_of_parts(mr)
-    of_weight = nest.columns * nest.depth
-    elements, l2_bytes = rows * nest.channels + of_weight, choice.machine.l2_bytes
-    near = choice.threads == 1 and nest.batches * elements * _SUM_BYTES <= l2_bytes * choice.machine.cores
-    near = near and nest.channels % depth == 0
-    of_row = (_OF_NEAR_ROW if near else _OF_ROW) if len(parts) > 1 else _OF_SINGLE_ROW
+    of_row = _OF_ROW if len(parts) > 1 else _OF_SINGLE_ROW
     of_tile = pairs * steps * of_row * sum(max(LEAST_CYCLES, part) for part in parts) + _OF_SUMS * mr
-    splitting = elements * (_OF_NEAR_SPLITTING if near else _OF_SPLITTING)
-    by_unit = nest.batches * (choice.row_tiles(mr) * vectors * of_tile + splitting) + _OF_START
-    packing = of_weight * _OF_PACKING if nest.weight_bytes > l2_bytes // 2 and not nest.is_turned else 0
+    by_unit = nest.batches * choice.row_tiles(mr) * vectors * of_tile + _splitting(choice, rows, depth)
+    packed = nest.weight_bytes > choice.machine.l2_bytes // 2 and not nest.is_turned
+    packing = nest.columns * nest.depth * _OF_PACKING if packed else 0
     return by_unit < _CLEARLY * nest.batches * (rows * vectors * nest.depth * _OF_VECTOR + packing)
+
+
+def _turns_elements(nest: Contraction, lanes: int) -> bool:
+    """Tell whether an operand would be turned element by element: it is in no whole squares."""
+    whole = nest.plain and nest.row_extent % lanes == 0 and nest.channels % lanes == 0
+    steps = nest.channels % (2 * lanes) == 0
+    return (nest.data_channel != nest.data_rank - 1 and not whole) or (nest.is_turned and not steps)
+
+
+def _splitting(choice: TileChoice, rows: int, depth: int) -> float:
+    """Return the cycles of splitting both operands: of the smaller one threads read what others split."""
+    nest = choice.nest
+    sizes = rows * nest.channels, nest.columns * nest.depth
+    if choice.threads > 1:
+        return max(sizes) * _OF_OWN + min(sizes) * _OF_SHARED + _OF_WAITING
+    l2_bytes = choice.machine.l2_bytes * choice.machine.cores
+    near = nest.batches * sum(sizes) * _SUM_BYTES <= l2_bytes and nest.channels % depth == 0
+    return nest.batches * sum(sizes) * (_OF_NEAR if near else _OF_OWN) + _OF_START
 
 
 FLOAT32_MATRIX_UNIT = ScheduleRule(

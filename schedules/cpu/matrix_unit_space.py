@@ -80,11 +80,15 @@ def tiles_around(choice: TileChoice, default: Knobs) -> KnobSpace:
 
 
 def rows_of_tile(nest: Contraction) -> int:
-    """Choose the rows of a tile: two parts, one below the other, evenly; of a line such as divide it."""
-    most = 2 * TILE_ROWS
-    if nest.plain:
-        return ceil(nest.row_extent / ceil(nest.row_extent / most))
-    return max(rows for rows in range(1, most + 1) if nest.row_extent % rows == 0)
+    """Choose the rows of a tile: two parts, one below the other, that divide the rows, or do so evenly.
+
+    A product of tiles of fewer rows takes less, and rows that are not divided are copied, with others below.
+    """
+    most, extent = 2 * TILE_ROWS, nest.row_extent
+    dividing = max(rows for rows in range(1, most + 1) if extent % rows == 0)
+    if nest.plain and dividing <= TILE_ROWS:
+        return ceil(extent / ceil(extent / most))
+    return dividing
 
 
 def depth_of_step(nest: Contraction, instruction: TileInstruction) -> int:
