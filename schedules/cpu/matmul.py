@@ -13,6 +13,7 @@ from ..rule import ScheduleRule
 from ..space import KnobSpace
 from .flat_rows import schedule_tiles, tiles_algorithm, tiles_of_lines_or_all
 from .operand_layout import PACK_NOTHING
+from .shared_panels import shares_columns, tile_of_shared_panels
 from .tile_choice import ROW_STREAMS, TALL_ROWS, VECTOR_CANDIDATES, TileChoice, dividing_lanes, tile_choice
 
 # A weight packed for so few rows is hardly used.
@@ -65,6 +66,8 @@ def _default(choice: TileChoice) -> dict[str, int]:
             vectors, pack = whole[0], {"pack": PACK_NOTHING}
     else:
         mr, vectors = choice.whole_rows_tile() or _wider_tile(choice, mr, vectors)
+        rows = range(_LEAST_ROWS, min(ROW_STREAMS, nest.row_extent) + 1)
+        mr, vectors = tile_of_shared_panels(choice, mr, vectors, rows)
     nr = vectors * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr), **pack}
 
@@ -90,14 +93,14 @@ def _tile_of_fewer_loads(choice: TileChoice, mr: int, vectors: int) -> tuple[int
     are left cannot be cut off where the weight is packed beforehand: 512^3 by 6 rows reaches 0.83 of the peak
     of an Emerald Rapids then, 0.93 by 8.
     """
-    nest, by_columns = choice.nest, _shares_columns(choice, mr, vectors)
+    nest, by_columns = choice.nest, shares_columns(choice, mr, vectors)
     turned = nest.weight_axes[-1] != nest.column and not nest.constant_weight
     tiles = [
         (rows, width)
         for width in range(vectors + 1, (_WIDEST_TURNED if turned else VECTOR_CANDIDATES[-1]) + 1)
         for rows in range(_LEAST_ROWS, min(choice.fitting_rows(width), ROW_STREAMS, nest.row_extent) + 1)
         if _busiest(choice, rows, width) <= _busiest(choice, mr, vectors)
-        and _shares_columns(choice, rows, width) == by_columns
+        and shares_columns(choice, rows, width) == by_columns
         and (nest.row_extent % rows == 0 or (by_columns and not nest.constant_weight))
     ]
     best = min([(mr, vectors), *tiles], key=lambda tile: choice.cost(*tile))
@@ -106,12 +109,8 @@ def _tile_of_fewer_loads(choice: TileChoice, mr: int, vectors: int) -> tuple[int
 
 def _busiest(choice: TileChoice, mr: int, vectors: int) -> int:
     """Return the columns, in vectors, that all threads would compute if each had as many as the busiest."""
-    threads = choice.threads if _shares_columns(choice, mr, vectors) else 1
+    threads = choice.threads if shares_columns(choice, mr, vectors) else 1
     return ceil(choice.panels(vectors * choice.lanes) / threads) * threads * vectors
-
-
-def _shares_columns(choice: TileChoice, mr: int, vectors: int) -> bool:
-    return bool(choice.blocks(mr, vectors * choice.lanes)["split_columns"])
 
 
 def _rows(choice: TileChoice) -> int:

@@ -408,6 +408,23 @@ def test_a_weight_whose_columns_fill_no_vectors_is_read_masked(shape, target, as
     assert re.search(r"vmovups\s.*%zmm\d+ {%k\d} {z}", code)
 
 
+@pytest.mark.parametrize(
+    ("shape", "shared"),
+    [
+        ({"m": 40, "n": 48, "k": 256}, 1),
+        ({"m": 144, "n": 240, "k": 256}, 1),
+        ({"m": 3000, "n": 48, "k": 256}, 0),  # packing is little beside the rows
+    ],
+)
+def test_a_weight_for_few_rows_is_packed_by_who_reads_it(shape, shared):
+    """Three panels are no even shares; packed first they took up to three times as long."""
+    func = ts.workload("matmul", transpose="NT", **shape).func
+    default = MATMUL.space(func, cpu("x86-64-v4")).default
+    assert (default["split_columns"], default["pack"]) == ((1, 1) if shared else (0, 2))
+    constant = func.with_attr(CONSTANT_ARGUMENTS, [1])
+    assert MATMUL.space(constant, cpu("x86-64-v4")).default["pack"] == 2
+
+
 @pytest.mark.parametrize("fetch", [0, 1])
 @pytest.mark.parametrize(("m", "n"), [(64, 2704), (100, 2008), (64, 208)])
 def test_panels_before_one_that_is_cut_short_have_no_conditions(m, n, fetch, target, assert_right):
