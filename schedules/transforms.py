@@ -24,7 +24,7 @@ LEAST_PARALLEL_SUMS = 1 << 17
 
 
 # An innermost loop of more vectors, the last of them incomplete, is not made one.
-_LONG_VECTORS = 8
+_LONG_VECTORS = 32
 
 
 def attempt(primitive: Callable[..., Any], *args: Any) -> bool:
@@ -114,7 +114,7 @@ def vectorize_last(sch: s_tir.Schedule, block: Any, lanes: int) -> None:
     loop = sch.get_loops(block)[-1]
     extent = int(sch.get(loop).extent)
     whole = lanes if extent % lanes == 0 or extent <= _LONG_VECTORS * lanes else gcd(extent, lanes)
-    if extent > whole and extent % whole == 0:
+    if extent > whole > 1 and extent % whole == 0:
         _, loop = sch.split(loop, [None, whole])
     if min(extent, whole) > 1:
         sch.vectorize(loop)

@@ -17,7 +17,7 @@ _OF_WAITING, _OF_ELEMENT, _IN_CYCLE = 80_000, 1, 2
 
 
 def tile_of_shared_panels(choice: TileChoice, mr: int, vectors: int, rows: Iterable[int]) -> tuple[int, int]:
-    """Return a tile whose panels threads share, where packing all of them first takes longer; else the given.
+    """Return a tile whose panels threads share, where turning all of them first takes longer; else the given.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def tile_of_shared_panels(choice: TileChoice, mr: int, vectors: int, rows: Itera
     """
     nest = choice.nest
     packs = choice.blocks(mr, vectors * choice.lanes)["pack"] == PACK_FIRST
-    if nest.constant_weight or not packs:
+    if not nest.is_turned or not packs:
         return mr, vectors
     tiles = [
         (each, width)
