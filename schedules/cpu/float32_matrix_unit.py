@@ -34,8 +34,9 @@ from .tile_choice import TileChoice, tile_choice
 
 # Cycles on a Xeon with AMX, loads included: of a row of a product of tiles, two of them below each other or
 # one; of storing and loading a row of sums. Of a vector of products by other instructions, and of packing an
-# element for these. Fitted to 109 matmuls and convolutions, most within 0.8 to 1.2.
-_OF_ROW, _OF_SINGLE_ROW, _OF_SUMS, _OF_VECTOR, _OF_PACKING = 1.6, 2.5, 6, 0.62, 0.9
+# element for these. Of turning an element of a weight by itself. Fitted to 109 matmuls and convolutions, most
+# within 0.8 to 1.2.
+_OF_ROW, _OF_SINGLE_ROW, _OF_SUMS, _OF_VECTOR, _OF_PACKING, _OF_TURNING = 1.6, 2.5, 6, 0.62, 0.9, 1.5
 # Of splitting an element that its thread then reads, from L2 or from beyond; of one that others read as well;
 # and of starting to, where threads wait for each other or each has products of its own.
 _OF_NEAR, _OF_OWN, _OF_SHARED, _OF_WAITING, _OF_START = 0.5, 0.75, 2.5, 120_000, 40_000
@@ -112,16 +113,17 @@ def _is_worth_it(choice: TileChoice, pairs: int, mr: int, depth: int) -> bool:
     of_row = _OF_ROW if len(parts) > 1 else _OF_SINGLE_ROW
     of_tile = pairs * steps * of_row * sum(max(LEAST_CYCLES, part) for part in parts) + _OF_SUMS * mr
     by_unit = nest.batches * choice.row_tiles(mr) * vectors * of_tile + _splitting(choice, rows, depth)
+    if nest.is_turned and nest.channels % (2 * choice.lanes):  # in no whole squares
+        by_unit += nest.batches * nest.columns * nest.depth * _OF_TURNING
     packed = nest.weight_bytes > choice.machine.l2_bytes // 2 and not nest.is_turned
     packing = nest.columns * nest.depth * _OF_PACKING if packed else 0
     return by_unit < _CLEARLY * nest.batches * (rows * vectors * nest.depth * _OF_VECTOR + packing)
 
 
 def _turns_elements(nest: Contraction, lanes: int) -> bool:
-    """Tell whether an operand would be turned element by element: it is in no whole squares."""
+    """Tell whether data would be turned element by element: they are in no whole squares."""
     whole = nest.plain and nest.row_extent % lanes == 0 and nest.channels % lanes == 0
-    steps = nest.channels % (2 * lanes) == 0
-    return (nest.data_channel != nest.data_rank - 1 and not whole) or (nest.is_turned and not steps)
+    return nest.data_channel != nest.data_rank - 1 and not whole
 
 
 def _splitting(choice: TileChoice, rows: int, depth: int) -> float:

@@ -5,6 +5,7 @@ import tunesmith as ts
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
+from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.code_generation import generate_code
@@ -52,6 +53,23 @@ def test_the_next_columns_are_fetched_where_tiles_would_wait_for_the_weight(dept
         assert ("prefetch" in assembly or "prfm" in assembly) == bool(fetches), (columns, rows)
 
 
+@pytest.mark.parametrize(
+    ("mcpu", "rows", "columns", "k", "taken"),
+    [
+        ("x86-64-v4", 8, 128, 768, True),
+        ("x86-64-v4", 8, 128, 256, False),  # sums too short for so many rows
+        ("x86-64-v4", 4, 128, 256, True),
+        ("x86-64-v4", 17, 128, 768, False),
+        ("haswell", 4, 128, 768, False),
+        ("haswell", 3, 128, 256, True),
+    ],
+)
+def test_rows_by_a_weight_that_l2_holds_follow_the_sum(mcpu, rows, columns, k, taken):
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+    func = ts.workload("linear", m=rows, n=columns, k=k).func
+    assert (rules_for(func, target)[0] is DOTS) == taken
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_other_types(dtype, target, assert_right):
     workload = ts.workload("matmul", dtype=dtype, m=2, n=21, k=256, transpose="NT")
@@ -67,7 +85,7 @@ def test_the_weight_is_read_where_it_lies(target):
 
 
 def test_others_are_left_alone(depth, target):
-    in_cache = ts.workload("matmul", m=4, n=64, k=256, transpose="NT")
+    in_cache = ts.workload("matmul", m=4, n=64, k=128, transpose="NT")
     many = ts.workload("matmul", m=65, n=256, k=depth, transpose="NT")
     along_columns = ts.workload("matmul", m=1, n=256, k=depth)
     odd = ts.workload("matmul", m=1, n=256, k=depth + 1, transpose="NT")
