@@ -120,6 +120,8 @@ def schedule_dots(
     for loop, extent, width in ((row_tile, nest.row_extent, mr), (column_tile, nest.columns, nr)):
         if extent % width:
             partition(sch, loop)
+    if nest.depth % lanes and not gathered:
+        partition(sch, steps)
     if fetch:
         fetch_panels(sch, column_tile, [row_tile], steps)
     start = sch.decompose_reduction(parts, steps)
@@ -147,7 +149,9 @@ def dots_space(func: Any, target: Any, most_rows: int | None = None) -> KnobSpac
         nest, _most_rows(nest, machine) if most_rows is None else most_rows
     ):
         return None
-    if nest.depth % step or nest.depth < _LEAST_STEPS * step:
+    # Where there are masks, the last vector of a sum may be a part of one.
+    masked = machine.has_masks and instruction is None
+    if (nest.depth % step and not masked) or nest.depth < _LEAST_STEPS * step:
         return None
 
     room = registers - (_TEMPORARIES if instruction else 0)
@@ -176,7 +180,10 @@ def dots_space(func: Any, target: Any, most_rows: int | None = None) -> KnobSpac
         constraints=(
             Constraint("lanes, mr and nr are at least 1", _positive),
             Constraint("fetch is 0 or 1", lambda k: k["fetch"] in (0, 1)),
-            Constraint(f"lanes divides the sum ({nest.depth})", lambda k: nest.depth % k["lanes"] == 0),
+            Constraint(
+                f"lanes divides the sum ({nest.depth}), or is {lanes} where there are masks",
+                lambda k: nest.depth % k["lanes"] == 0 or (masked and k["lanes"] == lanes),
+            ),
             Constraint(
                 f"mr is at most the rows ({nest.row_extent}), and nr the columns ({nest.columns})",
                 lambda k: k["mr"] <= nest.row_extent and k["nr"] <= nest.columns,

@@ -8,7 +8,7 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
-from tunesmith.schedules.code_generation import generate_code
+from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.dots import DOTS
 from tunesmith.schedules.loop_partition import partition_loops
 
@@ -70,6 +70,28 @@ def test_rows_by_a_weight_that_l2_holds_follow_the_sum(mcpu, rows, columns, k, t
     assert (rules_for(func, target)[0] is DOTS) == taken
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("k", [135, 232])
+def test_a_sum_may_end_within_a_vector_where_there_are_masks(k, dtype, target, assert_right):
+    workload = ts.workload("linear", dtype=dtype, m=3, n=61, k=k, activation="relu", bias=1)
+    machines = {"x86-64-v4": True, "haswell": k % 8 == 0 and dtype == "float32"}
+    for mcpu, applies in machines.items():
+        cpu = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+        assert dtype != "float32" or (DOTS.space(workload.func, cpu) is not None) == applies
+    if facts(target).has_masks:
+        space = DOTS.space(workload.func, target)
+        for knobs in [space.default, *space.points[:: max(1, len(space) // 3)]]:
+            assert_right(workload, DOTS.scheduled(workload.func, target, knobs))
+
+
+def test_only_the_end_of_such_a_sum_has_masks():
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+    func = ts.workload("matmul", m=4, n=64, k=232, transpose="NT").func
+    lines = finished(DOTS.scheduled(func, target).mod, target).script().splitlines()
+    sums = [line for line in lines if "A_1" in line and "B_1" in line]
+    assert ["masked" in line for line in sums] == [False, True]
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_other_types(dtype, target, assert_right):
     workload = ts.workload("matmul", dtype=dtype, m=2, n=21, k=256, transpose="NT")
@@ -88,9 +110,8 @@ def test_others_are_left_alone(depth, target):
     in_cache = ts.workload("matmul", m=4, n=64, k=128, transpose="NT")
     many = ts.workload("matmul", m=65, n=256, k=depth, transpose="NT")
     along_columns = ts.workload("matmul", m=1, n=256, k=depth)
-    odd = ts.workload("matmul", m=1, n=256, k=depth + 1, transpose="NT")
     whole_numbers = ts.workload("quantized_matmul", m=1, n=64, k=256)
-    for workload in (in_cache, many, along_columns, odd, whole_numbers, ts.workload("relu", m=8, n=8)):
+    for workload in (in_cache, many, along_columns, whole_numbers, ts.workload("relu", m=8, n=8)):
         assert DOTS.space(workload.func, target) is None, workload.label
     packed_before = ts.workload("matmul", m=1, n=256, k=depth, transpose="NT").func
     assert DOTS.space(packed_before.with_attr(CONSTANT_ARGUMENTS, [1]), target) is None
