@@ -71,7 +71,7 @@ def test_every_space_of_a_workload_is_checked_on_the_same_cases(tmp_path):
     image = {"n": 1, "h": 56, "w": 56, "ci": 32, "co": 32, "kh": 3, "kw": 3, "padding": 1}
     workload = ts.workload("conv2d", **image)
     result = ts.tune(workload, space="all", database=tmp_path / "t.db", strategy="random", trials=8, **BRIEF)
-    assert {record.space for record in ts.Database(tmp_path / "t.db").records()} == {"winograd", "conv2d"}
+    assert {record.space for record in ts.Database(tmp_path / "t.db").records()} >= {"winograd", "conv2d"}
     assert result.counts == {Status.OK: 8}
 
 
