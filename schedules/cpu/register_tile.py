@@ -135,6 +135,8 @@ def register_tile(
         partition(sch, row_tiles[-1])
         if block_rows < nest.tiles_in_line(mr):
             partition(sch, row_block)
+    if not nest.plain and nest.row_extent % mr:
+        partition(sch, row_tiles[-1])
     if pack == PACK_NOTHING and nest.columns % nr:
         partition(sch, panel)
     if fetch:
