@@ -152,8 +152,8 @@ def dots_space(func: Any, target: Any, most_rows: int | None = None) -> KnobSpac
         nest, _most_rows(nest, machine) if most_rows is None else most_rows
     ):
         return None
-    # Where there are masks, the last vector of a sum may be a part of one.
-    masked = machine.has_masks and instruction is None
+    # Where there are masks, the last vector of a sum may be a part of one, but of copies (`im2col`).
+    masked = machine.has_masks and instruction is None and most_rows is None
     if (nest.depth % step and not masked) or nest.depth < _LEAST_STEPS * step:
         return None
 
