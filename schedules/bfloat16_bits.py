@@ -35,9 +35,11 @@ def keep_bfloat16(body: Any) -> Any:
         return T.reinterpret(bits[load.source][tuple(load.indices)], dtype=str(load.ty.dtype))
 
     def called(call: Any) -> Any:
-        if _name(call) == "tirx.address_of":
+        if op_name(call) == "tirx.address_of":
             return tirx.address_of(_before(call.args[0]))
-        return T.reinterpret(_before(call), dtype=str(call.ty.dtype)) if _name(call) == _REINTERPRET else call
+        return (
+            T.reinterpret(_before(call), dtype=str(call.ty.dtype)) if op_name(call) == _REINTERPRET else call
+        )
 
     def stored(store: Any) -> Any:
         if store.buffer not in bits:
@@ -58,19 +60,20 @@ def keep_bfloat16(body: Any) -> Any:
     )
 
 
-def _name(node: Any) -> str:
+def op_name(node: Any) -> str:
+    """Return the name of what an expression calls, or nothing."""
     return str(getattr(getattr(node, "op", None), "name", ""))
 
 
 def _before(node: Any) -> Any:
     """Return what an expression is that other types are given to one after the other."""
-    return _before(node.args[0]) if _name(node) == _REINTERPRET else node
+    return _before(node.args[0]) if op_name(node) == _REINTERPRET else node
 
 
 def _bits(number: Any) -> Any:
     """Return the bits of an expression of bfloat16, or of a vector of it."""
     lanes = int(number.ty.dtype.lanes)
-    dtype = _BITS if lanes == 1 else f"{_BITS}x{lanes}"
+    dtype = of_lanes(_BITS, lanes)
     if isinstance(number, tirx.FloatImm):
         return tirx.IntImm(_BITS, int(np.array(number.value, bfloat16).view(_BITS)))
     if isinstance(number, tirx.Broadcast):
@@ -79,7 +82,7 @@ def _bits(number: Any) -> Any:
         return tirx.Shuffle([_bits(each) for each in number.vectors], number.indices)
     if isinstance(number, tirx.Select):
         return tirx.Select(number.condition, _bits(number.true_value), _bits(number.false_value))
-    if _name(number) == "prim.if_then_else":
+    if op_name(number) == "prim.if_then_else":
         condition, yes, no = number.args
         return T.if_then_else(condition, _bits(yes), _bits(no))
     if isinstance(number, tirx.Cast) and str(number.value.ty.dtype).startswith("float32"):
@@ -90,15 +93,20 @@ def _bits(number: Any) -> Any:
 
 def _rounded(number: Any, lanes: int) -> Any:
     """Return the bits of a float32 that is rounded to bfloat16."""
-    wide = "uint32" if lanes == 1 else f"uint32x{lanes}"
-
-    def constant(value: int) -> Any:
-        one = tirx.IntImm("uint32", value)
-        return one if lanes == 1 else tirx.Broadcast(one, lanes)
-
-    bits = T.reinterpret(number, dtype=wide)
-    odd = tirx.bitwise_and(tirx.shift_right(bits, constant(16)), constant(1))
+    bits = T.reinterpret(number, dtype=of_lanes("uint32", lanes))
+    odd = tirx.bitwise_and(tirx.shift_right(bits, constant(16, lanes)), constant(1, lanes))
     return tirx.Cast(
-        _BITS if lanes == 1 else f"{_BITS}x{lanes}",
-        tirx.shift_right(bits + odd + constant(0x7FFF), constant(16)),
+        of_lanes(_BITS, lanes),
+        tirx.shift_right(bits + odd + constant(0x7FFF, lanes), constant(16, lanes)),
     )
+
+
+def of_lanes(dtype: str, lanes: int) -> str:
+    """Return the type of a vector of so many elements; of one it is that of the element."""
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"
+
+
+def constant(value: int, lanes: int) -> Any:
+    """Return a uint32, or a vector of it."""
+    one = tirx.IntImm("uint32", value)
+    return one if lanes == 1 else tirx.Broadcast(one, lanes)

@@ -29,6 +29,8 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm_ffi import structural_map
 
+from .bfloat16_bits import constant, of_lanes, op_name
+
 _PARTS, _BITS = 3, "uint16"
 
 
@@ -107,24 +109,15 @@ def _split(number: Any) -> tuple[list[Any], list[Any]]:
         steps.append(tirx.Bind(name, value))
         return name
 
-    if lanes == 1 and getattr(getattr(number, "op", None), "name", "") == "prim.if_then_else":
+    if lanes == 1 and op_name(number) == "prim.if_then_else":
         condition, *values = number.args
         (_, yes), (_, no) = map(_split, values)
         return [], [T.if_then_else(condition, *pair) for pair in zip(yes, no, strict=True)]
     left, parts = named(number), []
     for part in range(_PARTS):
-        bits = T.reinterpret(left, dtype=_vector("uint32", lanes))
+        bits = T.reinterpret(left, dtype=of_lanes("uint32", lanes))
         if part < _PARTS - 1:  # to nearest; the last one is a bfloat16 already
-            bits = named(tirx.bitwise_and(bits + _constant(0x8000, lanes), _constant(0xFFFF0000, lanes)))
-            left = named(left - T.reinterpret(bits, dtype=_vector("float32", lanes)))
-        parts.append(tirx.Cast(_vector(_BITS, lanes), tirx.shift_right(bits, _constant(16, lanes))))
+            bits = named(tirx.bitwise_and(bits + constant(0x8000, lanes), constant(0xFFFF0000, lanes)))
+            left = named(left - T.reinterpret(bits, dtype=of_lanes("float32", lanes)))
+        parts.append(tirx.Cast(of_lanes(_BITS, lanes), tirx.shift_right(bits, constant(16, lanes))))
     return steps, parts
-
-
-def _vector(dtype: str, lanes: int) -> str:
-    return dtype if lanes == 1 else f"{dtype}x{lanes}"
-
-
-def _constant(value: int, lanes: int) -> Any:
-    one = tirx.IntImm("uint32", value)
-    return one if lanes == 1 else tirx.Broadcast(one, lanes)
