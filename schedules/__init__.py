@@ -6,6 +6,7 @@ from typing import Any
 
 from ..machine.errors import InputError, unknown_name
 from .cpu.attention import ATTENTION
+from .cpu.attention_matrix_unit import ATTENTION_MATRIX_UNIT
 from .cpu.channels_first import (
     CONV2D_CHANNELS_FIRST,
     FLAT_PIXELS,
@@ -55,6 +56,7 @@ RULES: tuple[ScheduleRule, ...] = (
     CONV2D_CHANNELS_FIRST,
     CONV2D,
     GROUPED,
+    ATTENTION_MATRIX_UNIT,
     ATTENTION,
     WINDOW,
     POOLED,

@@ -8,11 +8,13 @@
     mixed[h, i, e] += weight[h, i, j] * values[h, j, e]          # e < 48
     O[h, i, e] = ... mixed[h, i, e]                              # e < 40, as before
 
-Rows of scores are whole vectors then, and so are panels of keys and rows of what is mixed.
+Rows of scores are whole vectors then, and so are panels of keys and rows of what is mixed. What is mixed is
+summed over so many keys as well where its sum is to be whole steps (``whole_sums``): other values are zero.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
@@ -41,7 +43,7 @@ def can_pad_values(func: Any) -> bool:
     return nest is not None and _lies(held_blocks(func)[nest.mixed], (2, 1))
 
 
-def restate(func: Any, width: int, columns: int = 1, lanes: int = 0) -> Any:
+def restate(func: Any, width: int, columns: int = 1, lanes: int = 0, whole_sums: int = 0) -> Any:
     """Lengthen the keys to a multiple of ``width``, the values' rows to one of ``columns``, and bound scores.
 
     Parameters
@@ -53,6 +55,8 @@ def restate(func: Any, width: int, columns: int = 1, lanes: int = 0) -> Any:
     lanes : int
         Elements of a vector, where lengths of queries and keys are to bound scores (`attention_bound`); 0:
         they are not.
+    whole_sums : int
+        1: the sum over values is as long as there are keys then; 0: it is as long as it was.
 
     Raises
     ------
@@ -62,22 +66,23 @@ def restate(func: Any, width: int, columns: int = 1, lanes: int = 0) -> Any:
     """
     columns = max(columns, 1)
     if not lanes:
-        return _padded(func, width, columns)
+        return _padded(func, width, columns, whole_sums)
     nest = find_attention(func)
     if nest is None or not can_bound(func, nest):
         raise InputError("the function is no attention whose scores are products times a number")
     if nest.n % width or nest.columns % columns:
-        func = _padded(func, width, columns)
+        func = _padded(func, width, columns, whole_sums)
         nest = find_attention(func)
     if nest is None or nest.n % lanes:
         raise InputError(f"the function is no attention over keys that are whole vectors of {lanes}")
     return with_bound(func, nest, lanes)
 
 
-def _padded(func: Any, width: int, columns: int) -> Any:
+def _padded(func: Any, width: int, columns: int, whole_sums: int) -> Any:
     nest = find_attention(func)
     longer, wider = (nest.n % width, nest.columns % columns) if nest is not None else (0, 0)
-    allowed = (not longer or can_pad_keys(func)) and (not wider or can_pad_values(func))
+    more_values = wider or (longer and whole_sums)
+    allowed = (not longer or can_pad_keys(func)) and (not more_values or can_pad_values(func))
     if nest is None or not (longer or wider) or not allowed:
         raise InputError(
             f"the function is no attention over keys that are no multiple of {width}, "
@@ -87,19 +92,20 @@ def _padded(func: Any, width: int, columns: int) -> Any:
     blocks = held_blocks(func)
     padded: dict[Any, Any] = {}
     new: dict[Any, Any] = {}
-    for grows, dimension, length, name, (product, *others) in (
-        (longer, 1, keys, PADDED_KEYS, (nest.product, nest.score, nest.weight)),
-        (wider, 2, across, PADDED_VALUES, (nest.mixed,)),
+    summed = keys if whole_sums else nest.n
+    for grows, lengths, name, length, (product, *others) in (
+        (longer, {1: keys}, PADDED_KEYS, keys, (nest.product, nest.score, nest.weight)),
+        (more_values, {1: summed, 2: across}, PADDED_VALUES, across, (nest.mixed,)),
     ):
         if grows:
             read = _second_operand(blocks[product]).source
-            padded[read] = _longer(read, dimension, length, name)
+            padded[read] = _longer(read, lengths, name)
             written = (blocks[each].writes[0].source for each in (product, *others))
-            new |= {buffer: _longer(buffer, 2, length) for buffer in written}
+            new |= {buffer: _longer(buffer, {2: length}) for buffer in written}
     new |= padded
     body = structural_map(func.body, [(tirx.Var, lambda v: new.get(v, v))])
     changed = tirx.PrimFunc([*func.params], body, func.ret_type, func.attrs)
-    rest = [_lengthened(each, nest, keys, across, func.params) for each in nests(changed)]
+    rest = [_lengthened(each, nest, keys, across, summed, func.params) for each in nests(changed)]
     padding = [copy for old, buffer in padded.items() for copy in _padding(old, buffer)]
     return with_nests(changed, [*padding, *rest], [*padded.values()])
 
@@ -119,9 +125,9 @@ def _lies(product: Any, axes: tuple[int, int]) -> bool:
     )
 
 
-def _longer(buffer: Any, dimension: int, length: int, name: str | None = None) -> Any:
-    """Return a buffer that is longer in one dimension."""
-    shape = [length if d == dimension else int(extent) for d, extent in enumerate(buffer.shape)]
+def _longer(buffer: Any, lengths: Mapping[int, int], name: str | None = None) -> Any:
+    """Return a buffer of other lengths in some dimensions."""
+    shape = [lengths.get(d, int(extent)) for d, extent in enumerate(buffer.shape)]
     shape = [tirx.IntImm("int64", extent) for extent in shape]
     return tirx.decl_buffer(shape, str(buffer.dtype), name or str(buffer.name))
 
@@ -132,10 +138,8 @@ def _padding(array: Any, longer: Any) -> list[Any]:
     source, zero = te.placeholder(shape, str(array.dtype), name="source"), tirx.const(0, str(array.dtype))
 
     def padded(*index: Any) -> Any:
-        (inside,) = (
-            i < extent for i, extent, more in zip(index, shape, wanted, strict=True) if more > extent
-        )
-        return tirx.if_then_else(inside, source[index], zero)
+        inside = (i < extent for i, extent, more in zip(index, shape, wanted, strict=True) if more > extent)
+        return tirx.if_then_else(tirx.all(*inside), source[index], zero)
 
     copy = te.compute(wanted, padded, name=str(longer.name))
     form = te.create_prim_func([source, copy], index_dtype_override="int64")
@@ -143,11 +147,15 @@ def _padding(array: Any, longer: Any) -> list[Any]:
     return nests(structural_map(form, [(tirx.Var, lambda v: given.get(v, v))]))
 
 
-def _lengthened(loops: Any, nest: Attention, keys: int, columns: int, params: Any) -> Any:
-    """Return a loop nest over all keys or columns, or as it is: where it has none, or keys with values."""
+def _lengthened(loops: Any, nest: Attention, keys: int, columns: int, summed: int, params: Any) -> Any:
+    """Return a loop nest over all keys or columns, or as it is where it has none."""
     block, length = held_block(loops), keys
     name = str(block.name_hint)
     if name == nest.mixed:
+        along = block.iter_vars[3]
+        if int(along.dom.extent) < summed:
+            loops = with_longer_axis(loops, along, summed, block.body)
+            block = held_block(loops)
         axis, length = block.iter_vars[2], columns
     elif name in (nest.row_max, nest.row_sum):
         axis = next(v for v in block.iter_vars if v.iter_type == IterVar.CommReduce)

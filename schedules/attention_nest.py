@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 from tvm.ir import Call
 from tvm.tirx import LE, Add, FloatImm, IntImm, IterVar, Select
-from tvm_ffi import structural_walk
+from tvm_ffi import structural_equal, structural_walk
 
 from .analysis import (
     CHOICE,
@@ -52,6 +52,8 @@ class Attention:
         The block of a row's factor, where there is one.
     heads, m, n, d, columns : int
         Heads, queries, keys, and the extents of a key and of a value.
+    group : int
+        Heads in a row that read the same keys and values.
     dtype : str
         The type that is summed in.
     packed_dtype : str
@@ -75,6 +77,7 @@ class Attention:
     n: int
     d: int
     columns: int
+    group: int
     dtype: str
     packed_dtype: str
     ahead: int | None
@@ -136,11 +139,25 @@ def find_attention(func: Any) -> Attention | None:
         n=n,
         d=d,
         columns=columns,
+        group=_heads_of_group(heads, block, sch.get(sch.get_sblock(mixed))),
         dtype=str(block.writes[0].source.dtype),
         packed_dtype=str(operands[1].source.dtype),
         ahead=_keys_ahead(sch.get(sch.get_sblock(score))),
         chosen=_is_chosen(sch, score),
     )
+
+
+def _heads_of_group(heads: int, *products: Any) -> int:
+    """Return how many heads in a row read the same second operands: as many as its first axis is shorter."""
+    groups: set[int] = set()
+    for product in products:
+        operands, head = product_operands(product), product.iter_vars[0].var
+        if operands is None:
+            return 1
+        first, there = operands[1].indices[0], int(operands[1].source.shape[0])
+        group = heads // there if heads % there == 0 else 1
+        groups.add(group if structural_equal(first, tirx.floordiv(head, group)) else 1)
+    return groups.pop() if len(groups) == 1 else 1
 
 
 def _keys_ahead(score: Any) -> int | None:

@@ -47,8 +47,17 @@ STEP_MARK = "tunesmith.matrix_step"
 
 def use_tiles(sch: s_tir.Schedule, threads: Any, tiles: Any, rows: Any) -> None:
     """Mark the loops over what threads share, over tiles, and over the rows of a step."""
-    for loop, mark in ((threads, THREADS_MARK), (tiles, TILES_MARK), (rows, STEP_MARK)):
-        sch.annotate(loop, mark, 1)
+    sch.annotate(threads, THREADS_MARK, 1)
+    mark_tiles(sch, tiles, rows)
+
+
+def mark_tiles(sch: s_tir.Schedule, tiles: Any, rows: Any) -> None:
+    """Mark loops over tiles and over the rows of a step, in a loop over what threads share.
+
+    All such loops in one use tiles of the same shapes.
+    """
+    sch.annotate(tiles, TILES_MARK, 1)
+    sch.annotate(rows, STEP_MARK, 1)
 
 
 def _use_tiles(func: Any, _mod: Any, _context: Any) -> Any:
@@ -73,6 +82,7 @@ def _by_thread(threads: Any, steps: list[TileStep]) -> Any:
             return loop
         step = _step_in(loop)
         steps.append(step)
+        assert shapes in ([], step.shapes), "threads configure tiles once"
         shapes[:] = step.shapes
         return without_mark(loop, TILES_MARK, body=_tile(loop.body, step, buffers))
 

@@ -1,11 +1,13 @@
 """Weights in groups of neighbours along the sum, as instructions that sum several products take them.
 
 A weight lies along the columns or along the sum; either way vectors of it are brought into groups in
-registers: rows are interleaved, or squares of groups transposed.
+registers: rows are interleaved, or squares of groups transposed. Rows of such squares are one vector each:
+twice as long, their steps would not keep to the registers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -50,8 +52,9 @@ def register_intrinsics(trace: str) -> None:
         for narrow in {grouping.weight_dtype, *WIDENED}:
             if _interleaving_name(grouping, narrow) in trace:
                 _register_interleaving(grouping, narrow)
-            if _turning_name(grouping, narrow) in trace:
-                _register_turning(grouping, narrow)
+            for deep in {_groups_of_vector(grouping), grouping.lanes}:  # the latter in traces from before
+                if _turning_name(grouping, narrow, deep) in trace:
+                    _register_turning(grouping, narrow, deep)
 
 
 def interleave(sch: s_tir.Schedule, panels: Any, grouping: Grouping) -> list[Any]:
@@ -72,10 +75,21 @@ def turn(sch: s_tir.Schedule, panels: Any, grouping: Grouping) -> list[Any]:
     Panels are whole squares of ``lanes`` columns by ``lanes`` groups.
     """
     *outer, group, column, product = sch.get_loops(panels)
-    (groups, group), (columns, column) = (sch.split(e, [None, grouping.lanes]) for e in (group, column))
+    deep = _groups_of_vector(grouping)
+    groups, group = sch.split(group, [None, deep])
+    columns, column = sch.split(column, [None, grouping.lanes])
     sch.reorder(groups, columns, group, column, product)
-    sch.tensorize(group, _register_turning(grouping, _source_dtype(sch, panels)))
+    sch.tensorize(group, _register_turning(grouping, _source_dtype(sch, panels), deep))
     return [*outer, groups]
+
+
+def _groups_of_vector(grouping: Grouping) -> int:
+    """Return the groups that a vector of sums, of 32 bits each, is as long as."""
+    return grouping.lanes * 32 // _group_bits(grouping)
+
+
+def _group_bits(grouping: Grouping) -> int:
+    return grouping.products * int(tvm.DataType(grouping.weight_dtype).bits)
 
 
 def _source_dtype(sch: s_tir.Schedule, copy: Any) -> str:
@@ -88,9 +102,10 @@ def _interleaving_name(grouping: Grouping, narrow: str) -> str:
     return name if types == ("int8", "int8") else "_".join((name, *types))
 
 
-def _turning_name(grouping: Grouping, narrow: str) -> str:
+def _turning_name(grouping: Grouping, narrow: str, deep: int) -> str:
     types = f"{narrow}_{grouping.weight_dtype}"
-    return f"tunesmith_turn_groups_{grouping.lanes}x{grouping.products}_{types}"
+    square = f"{grouping.lanes}" if deep == grouping.lanes else f"{grouping.lanes}by{deep}"
+    return f"tunesmith_turn_groups_{square}x{grouping.products}_{types}"
 
 
 @cache
@@ -102,10 +117,10 @@ def _register_interleaving(grouping: Grouping, narrow: str) -> str:
 
 
 @cache
-def _register_turning(grouping: Grouping, narrow: str) -> str:
-    """Register how weights of a type that lie along the sum come into groups; return its name."""
-    name, described = _turning_name(grouping, narrow), _turned(grouping, narrow)
-    TensorIntrin.register(name, described, _turned_in_registers(grouping, described), override=True)
+def _register_turning(grouping: Grouping, narrow: str, deep: int) -> str:
+    """Register how ``deep`` groups of each column of a weight along the sum are placed; return its name."""
+    name, described = _turning_name(grouping, narrow, deep), _turned(grouping, narrow, deep)
+    TensorIntrin.register(name, described, _turned_in_registers(grouping, described, deep), override=True)
     return name
 
 
@@ -135,20 +150,20 @@ def _interleaved_in_registers(grouping: Grouping, described: Any) -> Any:
     return performing(described, [B.vstore([zero, zero], groups)])
 
 
-def _turned(grouping: Grouping, narrow: str) -> Any:
-    lanes, products, elements = grouping.lanes, grouping.products, grouping.elements
+def _turned(grouping: Grouping, narrow: str, deep: int) -> Any:
+    lanes, products, elements = grouping.lanes, grouping.products, deep * grouping.products
     wide = grouping.weight_dtype
 
     @T.prim_func(s_tir=True)
     def described(a: T.handle, b: T.handle) -> None:
         A = T.match_buffer(a, (lanes, elements), narrow, offset_factor=1, strides=[T.int64(), 1])
         B = T.match_buffer(
-            b, (lanes, lanes, products), wide, offset_factor=1, strides=[T.int64(), products, 1]
+            b, (deep, lanes, products), wide, offset_factor=1, strides=[T.int64(), products, 1]
         )
         with T.sblock("root"):
             T.reads(A[0:lanes, 0:elements])
-            T.writes(B[0:lanes, 0:lanes, 0:products])
-            for p, j, q in T.grid(lanes, lanes, products):
+            T.writes(B[0:deep, 0:lanes, 0:products])
+            for p, j, q in T.grid(deep, lanes, products):
                 with T.sblock("turn"):
                     vp, vj, vq = T.axis.remap("SSS", [p, j, q])
                     B[vp, vj, vq] = T.cast(A[vj, vp * products + vq], wide)
@@ -156,14 +171,24 @@ def _turned(grouping: Grouping, narrow: str) -> Any:
     return described
 
 
-def _turned_in_registers(grouping: Grouping, described: Any) -> Any:
-    """Transpose squares of groups."""
-    (A, B), lanes, elements = described.params, grouping.lanes, grouping.elements
+def _turned_in_registers(grouping: Grouping, described: Any, deep: int) -> Any:
+    """Transpose squares of groups, side by side where there are more columns."""
+    (A, B), zero, elements = described.params, T.int64(0), deep * grouping.products
     narrow, wide = (f"{buffer.dtype}x{elements}" for buffer in (A, B))
-    group = grouping.products * int(tvm.DataType(grouping.weight_dtype).bits)
-    loaded = [A.vload([T.int64(j), T.int64(0)], narrow) for j in range(lanes)]
-    columns = [T.reinterpret(T.cast(each, wide), dtype=f"int{group}x{lanes}") for each in loaded]
-    steps, groups = transposed(columns)
-    zero = T.int64(0)
-    stores = [B.vstore([T.int64(p), zero, zero], T.reinterpret(g, dtype=wide)) for p, g in enumerate(groups)]
+    group = f"int{_group_bits(grouping)}x{deep}"
+    steps: list[Any] = []
+    squares: list[list[Any]] = []
+    for first in range(0, grouping.lanes, deep):
+        loaded = [A.vload([T.int64(first + j), zero], narrow) for j in range(deep)]
+        turned, groups = transposed([T.reinterpret(T.cast(each, wide), dtype=group) for each in loaded])
+        steps += turned
+        squares.append([T.reinterpret(each, dtype=wide) for each in groups])
+    whole = [_joined(parts) for parts in zip(*squares, strict=True)]
+    stores = [B.vstore([T.int64(p), zero, zero], each) for p, each in enumerate(whole)]
     return performing(described, [*steps, *stores])
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Return vectors side by side as one."""
+    lanes = sum(int(part.ty.dtype.lanes) for part in parts)
+    return parts[0] if len(parts) == 1 else T.Shuffle(list(parts), list(range(lanes)))

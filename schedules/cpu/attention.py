@@ -34,45 +34,41 @@ Dao et al., "FlashAttention", 2022 (which keeps scores in shared memory, where w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import Any
 
 from tvm import s_tir
-from tvm.tirx import IndexMap
 
 from ...machine.vector_math import CHAINS
 from ..analysis import block_names, loops_by_kind
 from ..attention_nest import (
-    LITTLE,
-    LONGEST,
-    PADDED_KEYS,
-    PADDED_VALUES,
     PARTS,
     Attention,
     find_attention,
 )
-from ..in_place import compute_in_place
-from ..lane_reduction import arrange_parts, reduce_in_lanes
+from ..lane_reduction import reduce_in_lanes
 from ..loop_bounds import bound_loops
 from ..loop_partition import partition
-from ..needless_loops import run_unless
-from ..restatement import replaced
 from ..rule import ScheduleRule
-from ..space import Knobs
 from ..transforms import (
-    LEAST_PARALLEL_SUMS,
     finish_tile,
     panel_order,
-    relayout_read,
     transpose_last,
     vectorize_last,
 )
-from .attention_space import attention_space
+from .attention_blocks import (
+    add_up,
+    arrange_rows,
+    blocks_of_queries,
+    columns_of_output,
+    inline_rounding,
+    leave_out_maxima,
+    panels,
+    place_blocks,
+    unrolled,
+)
+from .attention_space import attention_algorithm, attention_space
 from .tile_choice import LEAST_LANES
-
-# Loops around what is computed on a tile of scores: heads, blocks of queries, panels, tiles.
-_ON_TILE = 4
 
 
 def schedule_attention(
@@ -87,6 +83,7 @@ def schedule_attention(
     values: int = 0,
     widen: int = 0,
     bounded: int = 0,
+    group: int = 1,
 ) -> None:
     """Rewrite attention in place.
 
@@ -112,13 +109,15 @@ def schedule_attention(
         this; 0: they are as they were.
     bounded : int
         1: where lengths bound a head's scores, weights are computed on each tile (`attention_bound`).
+    group : int
+        Heads in a row that share panels, as they share keys.
     """
     del pad, widen
     nest = find_attention(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
-    _inline_rounding(sch, nest)
-    keys = _panels(sch, nest.product, panel_order(3, [0], 1, [2], nr)) if nr else ""
-    columns = _panels(sch, nest.mixed, panel_order(3, [0], 2, [1], nc)) if values else ""
+    inline_rounding(sch, nest)
+    keys = panels(sch, nest.product, panel_order(3, [0], 1, [2], nr)) if nr else ""
+    columns = panels(sch, nest.mixed, panel_order(3, [0], 2, [1], nc)) if values else ""
     dots = {} if nr else reduce_in_lanes(sch, nest.product, lanes, 1)
     # With a causal mask, steps over the keys no longer than a panel end where its scores do.
     most = nr // lanes if nr and nest.ahead is not None else CHAINS
@@ -126,155 +125,80 @@ def schedule_attention(
     ahead = nest.ahead if nr and nest.n > together * lanes else None
     width = None if ahead is None else together * lanes
     sums = [reduce_in_lanes(sch, name, lanes, CHAINS, width) for name in (nest.row_max, nest.row_sum)]
-    _keep_columns(sch, nest)
-    head, block_loop = _blocks_of_queries(sch, nest, block)
-    names = block_names(sch)
-    once = [LITTLE, *LONGEST] if bounded else []
-    copies = [name for name in (keys, columns, PADDED_KEYS, PADDED_VALUES) if name in names]
-    across = int(sch.get(sch.get_loops(sch.get_sblock(nest.output))[-1]).extent)
-    # No vector of what is padded, or of what is left of it, ends within a row.
-    parts = {PADDED_KEYS: gcd(nest.d, lanes), PADDED_VALUES: gcd(across, lanes)}
-    moved = [name for name in names[: names.index(nest.output)] if name not in (*copies, *once)]
-    for name in reversed(moved):
-        sch.compute_at(sch.get_sblock(name), block_loop)
-    for name in once:
-        sch.compute_at(sch.get_sblock(name), head)
-    for name in copies:
-        sch.compute_at(sch.get_sblock(name), head)
-        if name != keys:
-            vectorize_last(sch, sch.get_sblock(name), parts.get(name, lanes))
+    loops = blocks_of_queries(sch, nest, block, group)
     cut = nest.m % block != 0
+    if cut:
+        partition(sch, loops.block)
+    place_blocks(sch, nest, lanes, loops, keys, columns)
+    if values:
+        vectorize_last(sch, sch.get_sblock(columns), lanes)
     if nr:
         _write_panels(sch, nest, keys, lanes, nr)
-        panel = _score_tiles(sch, nest, lanes, mr, nr, cut and not nest.chosen)
+        panel = _score_tiles(sch, nest, loops.depth, lanes, mr, nr, cut and not nest.chosen)
     else:
-        panel = _arrange(sch, dots)
+        panel = arrange_rows(sch, loops.depth, dots)
         vectorize_last(sch, sch.get_sblock(nest.score), lanes)
-    key = _tile(sch, nest.mixed, lanes, mr, nc, cut)
+    key = _tile(sch, nest.mixed, loops.depth, lanes, mr, nc, cut)
     # Loops that a mask may cut to a few steps are taken register by register, see `lane_reduction`.
-    steps = [_arrange(sch, parts, 0 if ahead is None else lanes) for parts in sums]
+    steps = [arrange_rows(sch, loops.depth, parts, 0 if ahead is None else lanes) for parts in sums]
     vectorize_last(sch, sch.get_sblock(nest.weight), together * lanes)
     if bounded:
-        _leave_out_maxima(sch, nest, [name for parts in sums for name in parts])
+        leave_out_maxima(sch, nest, loops.depth, [name for parts in sums for name in parts])
     if ahead is not None:
         *_, vectors, _ = sch.get_loops(sch.get_sblock(nest.weight))
-        bound_loops(sch, block_loop, block, ahead, [panel, vectors, *steps, key], nest.n)
+        bound_loops(sch, loops.block, block, ahead, [panel, vectors, *steps, key], nest.n)
+    across = columns_of_output(sch, nest)
     vectorize_last(sch, sch.get_sblock(nest.output), lanes if across <= lanes else gcd(across, lanes))
 
 
-def _leave_out_maxima(sch: s_tir.Schedule, nest: Attention, partial: Sequence[str]) -> None:
-    """Let weights take the place of scores; where scores are little they are weights, and this is all.
-
-    ``partial``: the blocks of partial results of rows' maxima and sums.
-    """
-    compute_in_place(sch, nest.score, nest.weight)
-    for name in (nest.row_max, nest.weight, nest.row_sum, *(f"{part}_update" for part in partial)):
-        run_unless(sch, sch.get_loops(sch.get_sblock(name))[2], LITTLE)
-
-
-def _write_panels(sch: s_tir.Schedule, nest: Attention, panels: str, lanes: int, nr: int) -> None:
+def _write_panels(sch: s_tir.Schedule, nest: Attention, name: str, lanes: int, nr: int) -> None:
     """Transpose the keys in registers, where types and widths let them be."""
     square = gcd(nest.d, lanes)
     if nest.packed_dtype == nest.dtype and square >= LEAST_LANES and nr % square == 0:
-        transpose_last(sch, sch.get_sblock(panels), square, nest.dtype)
+        transpose_last(sch, sch.get_sblock(name), square, nest.dtype)
     else:
-        vectorize_last(sch, sch.get_sblock(panels), lanes)
+        vectorize_last(sch, sch.get_sblock(name), lanes)
 
 
-def _arrange(sch: s_tir.Schedule, parts: Mapping[str, int], lanes: int = 0) -> Any:
-    """Order the loops of a row's partial results; return the loop over vectors of the row itself."""
-    return [arrange_parts(sch, name, dimensions, 2, lanes) for name, dimensions in parts.items()][-1]
-
-
-def _inline_rounding(sch: s_tir.Schedule, nest: Attention) -> None:
-    """Compute what lies between the second product and the output where the output is."""
-    for name in [str(sch.get(r).name_hint) for r in sch.get_consumers(sch.get_sblock(nest.mixed))]:
-        if name != nest.output:
-            sch.compute_inline(sch.get_sblock(name))
-
-
-def _keep_columns(sch: s_tir.Schedule, nest: Attention) -> None:
-    """Say that the output reads padded columns as well: else they would not be computed, but masked."""
-    output = sch.get_sblock(nest.output)
-    node, mixed = sch.get(output), sch.get(sch.get_sblock(nest.mixed)).writes[0].source
-    at, read = next((i, each) for i, each in enumerate(node.reads) if each.source.same_as(mixed))
-
-    def whole_rows(*axes: Any) -> list[Any]:
-        given = dict(zip((v.var for v in node.iter_vars), axes, strict=True))
-        starts = [replaced(each.min, given) for each in read.region[:-1]]
-        return [*((start, start + 1) for start in starts), (0, nest.columns)]
-
-    if nest.columns > int(node.iter_vars[-1].dom.extent):
-        sch.annotate_buffer_access(output, at, "read", whole_rows)
-
-
-def _panels(sch: s_tir.Schedule, name: str, order: IndexMap) -> str:
-    """Lay the second operand of a product out in panels; return the name of the block that does."""
-    product = sch.get_sblock(name)
-    copy = sch.cache_read(product, 1, "global", [product])
-    relayout_read(sch, product, 1, copy, order)
-    return str(sch.get(copy).name_hint)
-
-
-def _blocks_of_queries(sch: s_tir.Schedule, nest: Attention, block: int) -> tuple[Any, Any]:
-    """Split the queries into blocks and share the heads among the threads; return the loops over both."""
-    head, query, *_ = sch.get_loops(sch.get_sblock(nest.output))
-    blocks, _ = sch.split(query, [None, block])
-    if nest.m % block:
-        partition(sch, blocks)
-    if nest.heads * nest.m * nest.n * nest.d >= LEAST_PARALLEL_SUMS:
-        sch.parallel(head)
-    return head, blocks
-
-
-def _score_tiles(sch: s_tir.Schedule, nest: Attention, lanes: int, mr: int, nr: int, cut: bool) -> Any:
+def _score_tiles(
+    sch: s_tir.Schedule, nest: Attention, outer: int, lanes: int, mr: int, nr: int, cut: bool
+) -> Any:
     """Compute scores on tiles whose products are in registers, and what is summed of them at once.
 
-    ``cut``: one block of queries has fewer of them; its last tile, of fewer rows, is one of its own then. TVM
-    must not cut a tile that has conditions on its rows: it would cut by those too, beyond the loop's ends.
-    Returns the loop over panels.
+    ``outer``: loops around blocks of queries. ``cut``: one block of queries has fewer of them; its last tile,
+    of fewer rows, is one of its own then. TVM must not cut a tile that has conditions on its rows: it would
+    cut by those too, beyond the loop's ends. Returns the loop over panels.
     """
     score, product = (sch.get_sblock(name) for name in (nest.score, nest.product))
-    _, _, *rows, column = sch.get_loops(score)
-    panels, vectors, lane = sch.split(column, [None, nr // lanes, lanes])
-    tile, row = sch.split(rows[0] if rows else sch.add_unit_loop(panels), [None, mr])
-    sch.reorder(panels, tile, row, vectors, lane)
+    *rows, column = sch.get_loops(score)[outer:]
+    panel, vectors, lane = sch.split(column, [None, nr // lanes, lanes])
+    tile, row = sch.split(rows[0] if rows else sch.add_unit_loop(panel), [None, mr])
+    sch.reorder(panel, tile, row, vectors, lane)
     sch.compute_at(product, tile)
-    along = _sum_in_registers(sch, product, _ON_TILE, lanes)
+    along = _sum_in_registers(sch, product, outer + 2, lanes)
     if PARTS in block_names(sch):
-        parts = sch.get_sblock(PARTS)
-        sch.reverse_compute_at(parts, tile)
-        _add_up(sch, parts, panels)
-    _unrolled(sch, [row, vectors], lane)
+        add_up(sch, sch.get_sblock(PARTS), tile, panel, outer + 2)
+    unrolled(sch, [row, vectors], lane)
     if cut:
         partition(sch, tile)
     sch.decompose_reduction(product, along)
-    return panels
+    return panel
 
 
-def _add_up(sch: s_tir.Schedule, parts: Any, panels: Any) -> None:
-    """Add a tile's weights to the parts of its rows' sums, which are zero before the first panel."""
-    (*rows, part), vectors = loops_by_kind(sch, parts, _ON_TILE)
-    sch.reorder(*rows, *vectors, part)
-    _unrolled(sch, [*rows, *vectors], part)
-    zeros = sch.decompose_reduction(parts, panels)
-    sch.vectorize(sch.get_loops(zeros)[-1])
-
-
-def _tile(sch: s_tir.Schedule, name: str, lanes: int, mr: int, nr: int, cut: bool) -> Any:
+def _tile(sch: s_tir.Schedule, name: str, outer: int, lanes: int, mr: int, nr: int, cut: bool) -> Any:
     """Sum a product in tiles of registers; return the loop over what is summed.
 
-    ``cut``: as in `_score_tiles`.
+    ``outer``, ``cut``: as in `_score_tiles`.
     """
     block = sch.get_sblock(name)
-    kept, (along,) = loops_by_kind(sch, block, 2)
+    kept, (along,) = loops_by_kind(sch, block, outer)
     row, column = kept[-2:] if len(kept) > 1 else (None, kept[-1])
     columns, column = sch.split(column, [None, nr])
     tile = columns
     if row is not None:
         tile, row = sch.split(row, [None, mr])
         sch.reorder(columns, tile, row, column)
-    along = _sum_in_registers(sch, block, 3 + (row is not None), lanes)
+    along = _sum_in_registers(sch, block, outer + 1 + (row is not None), lanes)
     tail = sch.cache_write(block, 0, "global")
     if row is None:
         # Unrolled as other tiles are, one row as wide as this takes registers from its sums.
@@ -293,22 +217,8 @@ def _sum_in_registers(sch: s_tir.Schedule, product: Any, depth: int, lanes: int)
     (*rows, column), (along,) = loops_by_kind(sch, product, depth)
     vectors, lane = sch.split(column, [None, lanes])
     sch.reorder(along, *rows, vectors, lane)
-    _unrolled(sch, [*rows, vectors], lane)
+    unrolled(sch, [*rows, vectors], lane)
     return along
-
-
-def _unrolled(sch: s_tir.Schedule, loops: Sequence[Any], lane: Any) -> None:
-    for loop in loops:
-        sch.unroll(loop)
-    sch.vectorize(lane)
-
-
-def _form(knobs: Knobs) -> str | None:
-    """Name the form in which keys and columns fill vectors, and lengths bound the scores."""
-    keys, columns = knobs["pad"] or 1, knobs["widen"] or 1
-    if knobs["bounded"]:
-        return f"attention_{keys}_{columns}_{knobs['lanes']}"
-    return f"padded_attention_{keys}_{columns}" if max(keys, columns) > 1 else None
 
 
 ATTENTION = ScheduleRule(
@@ -316,5 +226,5 @@ ATTENTION = ScheduleRule(
     summary="scores of a block of queries at a time, between two register-tiled products",
     rewrite=schedule_attention,
     open_space=attention_space,
-    algorithm=_form,
+    algorithm=attention_algorithm,
 )

@@ -15,6 +15,7 @@ from ..attention_form import can_pad_keys, can_pad_values
 from ..attention_nest import Attention, find_attention
 from ..lane_reduction import best_width
 from ..space import Constraint, Knob, Knobs, KnobSpace
+from .attention_blocks import best_group
 from .tile_choice import CLEARLY, LEAST_LANES, tile_cost
 
 _ROWS = (1, 2, 4, 6, 8, 12)
@@ -129,6 +130,7 @@ class _Choice:
             "pad": self.pad,
             "widen": self.widen,
             "bounded": int(self.bounded),
+            "group": best_group(nest, self.machine.cores) if nest.m > 1 else 1,
         }
 
     def _heights(self, nr: int, nc: int) -> list[int]:
@@ -213,13 +215,18 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
         Knob("values", (0, 1), "1: values are copied into panels; 0: they are read where they lie"),
         Knob("pad", (pad,), "keys are padded to a multiple of so many; 0: they are as they are"),
         Knob("widen", (widen,), "columns of values are padded to a multiple of so many; 0: as they are"),
-        Knob(
-            "bounded",
-            (0, 1)[: 1 + choice.can_bound],
-            "1: where lengths bound the scores of a head, no maxima are taken",
-        ),
+        bounded_knob(choice.can_bound),
+        group_knob(nest),
     )
     return KnobSpace(knobs, _constraints(choice), default)
+
+
+def attention_algorithm(knobs: Knobs) -> str | None:
+    """Name the form in which keys and columns fill vectors, and lengths bound the scores."""
+    keys, columns = knobs["pad"] or 1, knobs["widen"] or 1
+    if knobs["bounded"]:
+        return f"attention_{keys}_{columns}_{knobs['lanes']}"
+    return f"padded_attention_{keys}_{columns}" if max(keys, columns) > 1 else None
 
 
 def _constraints(choice: _Choice) -> tuple[Constraint, ...]:
@@ -240,10 +247,8 @@ def _constraints(choice: _Choice) -> tuple[Constraint, ...]:
             "values is 0 or 1, and 0 with one query or one panel of columns",
             lambda k: k["values"] == 0 or (k["values"] == 1 and nest.m > 1 and k["nc"] < columns),
         ),
-        Constraint(
-            "bounded is 0 or 1, and 0 where scores are more than products times a number or keys no vectors",
-            lambda k: 0 <= k["bounded"] <= choice.can_bound,
-        ),
+        bounded_constraint(choice.can_bound),
+        group_constraint(nest),
         Constraint("mr divides block", lambda k: k["block"] % k["mr"] == 0),
         Constraint(
             f"nr divides the keys ({keys}) and nc the columns ({columns}), in whole vectors",
@@ -253,6 +258,34 @@ def _constraints(choice: _Choice) -> tuple[Constraint, ...]:
             f"tiles, a row of a panel and a broadcast fit {choice.machine.vector_registers} registers",
             lambda k: choice.fits(k["nr"], k["mr"]) and choice.fits(k["nc"], k["mr"]),
         ),
+    )
+
+
+def bounded_knob(can_bound: bool) -> Knob:
+    """Return the knob that leaves out maxima."""
+    meaning = "1: where lengths bound the scores of a head, no maxima are taken"
+    return Knob("bounded", (0, 1)[: 1 + can_bound], meaning)
+
+
+def bounded_constraint(can_bound: bool) -> Constraint:
+    """Return its rule."""
+    return Constraint(
+        "bounded is 0 or 1, and 0 where scores are more than products times a number or keys no vectors",
+        lambda k: 0 <= k["bounded"] <= can_bound,
+    )
+
+
+def group_knob(nest: Attention) -> Knob:
+    """Return the knob of how many heads share panels."""
+    return Knob(
+        "group", tuple(sorted({1, nest.group})), "heads in a row that share panels, as they share keys"
+    )
+
+
+def group_constraint(nest: Attention) -> Constraint:
+    """Return its rule."""
+    return Constraint(
+        f"group is 1 or {nest.group}, as many heads as share keys", lambda k: k["group"] in (1, nest.group)
     )
 
 

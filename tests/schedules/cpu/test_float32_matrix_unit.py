@@ -179,11 +179,18 @@ def test_lines_that_are_filled_up_have_conditions_only_at_the_end(always, amx):
 
 def test_a_thread_splits_the_rows_that_it_reads_alone(always, amx):
     """Else all data are split before, into a copy that each thread then reads from afar."""
-    shape = {"m": 256, "n": 64, "k": 64}
+    shape = {"m": 256, "n": 64, "k": 96}
     alone = {"block_rows": 2, "block_columns": 2, "split_columns": 0, "pack": 2}
-    for knobs, places in ((alone, 2 * 32 * 64 * 3), ({**alone, "block_columns": 1}, 256 * 64 * 3)):
+    for knobs, places in ((alone, 2 * 32 * 96 * 3), ({**alone, "block_columns": 1}, 256 * 96 * 3)):
         (copy,) = (line for line in lowered(shape, knobs, amx) if "A_global = " in line)
         assert f"alloc_buffer(({places},)" in copy
+
+
+@pytest.mark.parametrize(("k", "apart"), [(32, 1), (64, 3), (2048, 65)])
+def test_rows_of_parts_are_no_power_of_two_apart(k, apart, always, amx):
+    """They would share few sets of a cache; an odd number of stretches of three lines share none."""
+    (copy,) = (line for line in lowered({"m": 64, "n": 64, "k": k}, {}, amx) if "A_global = " in line)
+    assert f"alloc_buffer(({64 * apart * 3 * 32},)" in copy
 
 
 def test_a_constant_weight_is_split_in_the_call(always, amx):

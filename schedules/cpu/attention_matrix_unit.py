@@ -1,0 +1,253 @@
+"""Attention of float32 by a matrix unit that has none: numbers are sums of three bfloat16 (`float32_parts`).
+
+The nest is that of `attention`; both products are made of tiles of the unit, as in `float32_matrix_unit`::
+
+    for h (parallel):
+        panels = parts of K[h], turned, and of V[h], in pairs of neighbours along the sums
+        for blocks of mr queries:
+            queries = parts of Q[h, block]
+            for panels of nr keys:
+                sums = products by the unit
+                for rows:  weight = parts of 2^sums; their sum        # where lengths bound the scores
+            rows: maximum, weights, sum                               # elsewhere, see rows.py
+            for nr columns of V:  sums = products by the unit; O = sums / sum
+
+Where lengths bound the scores, weights are split while they are in registers. Where they do not, scores take
+the same place, also in parts: these lose no bit, unless a score is infinite.
+"""
+
+from __future__ import annotations
+
+from math import ceil, isinf
+from typing import Any
+
+from tvm import s_tir
+from tvm.tirx import FloatImm
+from tvm_ffi import structural_walk
+
+from ...machine.facts import facts, has_feature
+from ...machine.tile_instructions import TILE_ROWS, TileInstruction, tile_instruction
+from ..analysis import block_names, loops_by_kind
+from ..attention_bound import can_bound
+from ..attention_form import can_pad_keys, can_pad_values
+from ..attention_nest import PARTS, Attention, find_attention
+from ..lane_reduction import reduce_in_lanes
+from ..loop_bounds import bound_loops
+from ..matrix_tiles import THREADS_MARK, mark_tiles
+from ..products import product_operands
+from ..restatement import held_blocks
+from ..rule import ScheduleRule
+from ..space import Constraint, Knob, Knobs, KnobSpace
+from ..transforms import finish_tile, panel_order, vectorize_last
+from ..weight_groups import interleave, turn
+from .attention_blocks import (
+    add_up,
+    arrange_rows,
+    best_group,
+    blocks_of_queries,
+    inline_rounding,
+    leave_out_maxima,
+    panels,
+    place_blocks,
+    unrolled,
+)
+from .attention_space import bounded_constraint, bounded_knob, group_constraint, group_knob
+
+_ROWS = (16, 24, 32)
+
+# Cycles on a Xeon with AMX, beside those of `attention`: what a product saves; what a score costs, an element
+# of panels, one of a query, and a head. Fitted to 77 shapes of 8 heads, 16 to 1024 queries of 32 to 128: of
+# those chosen by it one takes longer, 1.03; the others 0.69 to 0.97.
+_SAVED, _OF_SCORE, _OF_PANEL, _OF_QUERY, _OF_HEAD = 0.0137, 0.37, 0.61, 1.15, 740
+
+
+def schedule_attention_matrix_unit(
+    sch: s_tir.Schedule,
+    *,
+    lanes: int,
+    mr: int,
+    nr: int,
+    depth: int,
+    pad: int = 0,
+    bounded: int = 0,
+    group: int = 1,
+) -> None:
+    """Rewrite attention in place.
+
+    Parameters
+    ----------
+    sch : Schedule
+        A schedule of an unscheduled PrimFunc named ``main``.
+    lanes : int
+        Elements of a vector, and columns of a tile of the unit.
+    mr, nr : int
+        Rows and columns whose sums are in the unit's registers.
+    depth : int
+        Products of a step of a sum; so many divide elements of a key, keys and columns.
+    pad : int
+        The keys are as many as `attention_form` makes them: a multiple of this; 0: they are as they were.
+    bounded : int
+        1: where lengths bound a head's scores, weights are computed on each tile (`attention_bound`).
+    group : int
+        Heads in a row that share panels, as they share keys.
+    """
+    del pad
+    nest = find_attention(sch.mod["main"])
+    instruction = None if nest is None else _instruction(nest)
+    assert nest is not None and instruction is not None, "the rule's space says that there is one"
+    products = instruction.products
+    inline_rounding(sch, nest)
+    product = sch.get_sblock(nest.product)
+    queries = sch.cache_read(product, 0, "global", [product])
+    keys = panels(sch, nest.product, panel_order(3, [0], 1, [2], nr, products))
+    values = panels(sch, nest.mixed, panel_order(3, [0], 2, [1], nr, products))
+    # What is in parts is read in vectors that do not cross the end of a stretch of them.
+    width = depth if nest.n > depth else lanes
+    sums = [reduce_in_lanes(sch, name, lanes, width // lanes, width) for name in (nest.row_max, nest.row_sum)]
+    loops = blocks_of_queries(sch, nest, mr, group)
+    place_blocks(sch, nest, lanes, loops, keys, values)
+    turn(sch, sch.get_sblock(keys), instruction)
+    interleave(sch, sch.get_sblock(values), instruction)
+    vectorize_last(sch, queries, lanes)
+    panel = _score_tiles(sch, nest, loops.depth, lanes, mr, nr, depth, products)
+    key = _mixed_tiles(sch, nest, loops.depth, lanes, mr, nr, depth, products)
+    steps = [arrange_rows(sch, loops.depth, parts) for parts in sums]
+    vectorize_last(sch, sch.get_sblock(nest.weight), width)
+    if bounded:
+        leave_out_maxima(sch, nest, loops.depth, [name for parts in sums for name in parts])
+    if nest.ahead is not None:
+        *_, vectors, _ = sch.get_loops(sch.get_sblock(nest.weight))
+        bound_loops(sch, loops.block, mr, nest.ahead, [panel, vectors, *steps, key], nest.n)
+    vectorize_last(sch, sch.get_sblock(nest.output), lanes)
+    sch.annotate(loops.shared, THREADS_MARK, 1)
+
+
+def _score_tiles(
+    sch: s_tir.Schedule, nest: Attention, outer: int, lanes: int, mr: int, nr: int, depth: int, products: int
+) -> Any:
+    """Compute scores from tiles of sums, and what is summed of them at once; return the loop over panels."""
+    score, product = (sch.get_sblock(name) for name in (nest.score, nest.product))
+    row, column = sch.get_loops(score)[outer:]
+    panel, vectors, lane = sch.split(column, [None, nr // lanes, lanes])
+    tile, row = sch.split(row, [None, mr])
+    sch.reorder(panel, tile, row, vectors, lane)
+    sch.compute_at(product, tile)
+    along, rows = _steps(sch, product, outer + 2, depth, products)
+    if PARTS in block_names(sch):
+        add_up(sch, sch.get_sblock(PARTS), row, panel, outer + 3)
+    unrolled(sch, [vectors], lane)
+    sch.decompose_reduction(product, along)
+    mark_tiles(sch, tile, rows)
+    return panel
+
+
+def _mixed_tiles(
+    sch: s_tir.Schedule, nest: Attention, outer: int, lanes: int, mr: int, nr: int, depth: int, products: int
+) -> Any:
+    """Sum what is mixed in tiles; return the loop over what is summed."""
+    block = sch.get_sblock(nest.mixed)
+    *_, row, column = loops_by_kind(sch, block, outer)[0]
+    columns, column = sch.split(column, [None, nr])
+    tile, row = sch.split(row, [None, mr])
+    sch.reorder(columns, tile, row, column)
+    along, rows = _steps(sch, block, outer + 2, depth, products)
+    finish_tile(sch, sch.cache_write(block, 0, "global"), tile, lanes)
+    sch.decompose_reduction(block, along)
+    mark_tiles(sch, tile, rows)
+    return along
+
+
+def _steps(sch: s_tir.Schedule, block: Any, outer: int, depth: int, products: int) -> tuple[Any, Any]:
+    """Order the loops of a tile inside others; return those over steps of the sum, and over rows of one."""
+    kept, (along,) = loops_by_kind(sch, block, outer)
+    row, column = kept
+    along, group, each = sch.split(along, [None, depth // products, products])
+    sch.reorder(along, row, column, group, each)
+    return along, row
+
+
+def _instruction(nest: Attention) -> TileInstruction | None:
+    """Return what multiplies tiles of both products, None where nothing does."""
+    return tile_instruction(nest.packed_dtype, nest.packed_dtype, nest.dtype)
+
+
+def _are_alike(func: Any, nest: Attention) -> bool:
+    """Tell whether queries, keys and values are of one type, and keys and values lie head by head."""
+    blocks = held_blocks(func)
+    operands = [load for name in (nest.product, nest.mixed) for load in product_operands(blocks[name]) or ()]
+    alike = {str(load.source.dtype) for load in operands} == {nest.packed_dtype}
+    return alike and can_pad_keys(func) and can_pad_values(func)
+
+
+def _are_finite(score: Any) -> bool:
+    """Tell whether no score is hidden by an infinity, which has no parts."""
+    constants: list[float] = []
+    structural_walk(score.body, [(FloatImm, lambda each: constants.append(float(each.value)))])
+    return not any(map(isinf, constants))
+
+
+def _algorithm(knobs: Knobs) -> str | None:
+    """Name the form in which keys fill steps of both sums, and lengths bound the scores."""
+    lanes = knobs["lanes"] if knobs["bounded"] else 0
+    return f"attention_{knobs['pad'] or 1}_1_{lanes}_1" if knobs["pad"] or lanes else None
+
+
+def attention_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the space of tiles, or None where it is no such attention, or vectors are as fast.
+
+    Elements of a key, and columns, fill steps and tiles; keys do, or are padded.
+    """
+    nest = find_attention(func)
+    instruction = None if nest is None else _instruction(nest)
+    if nest is None or instruction is None or instruction.parts == 1 or not _are_alike(func, nest):
+        return None
+    most, width = 2 * TILE_ROWS, instruction.elements
+    if not has_feature(target, instruction.feature) or nest.d % width or nest.columns % width:
+        return None
+    mr, group = ceil(nest.m / ceil(nest.m / most)), best_group(nest, facts(target).cores)
+    if not _is_worth_it(nest, mr, group, width):
+        return None
+    bounded = can_bound(func, nest) and _are_finite(held_blocks(func)[nest.score])
+    fixed = {"lanes": instruction.lanes, "nr": width, "depth": width, "pad": width if nest.n % width else 0}
+    default = {**fixed, "mr": mr, "bounded": int(bounded), "group": group}
+    candidates = tuple(sorted({*(rows for rows in _ROWS if rows <= nest.m), mr}))
+    knobs = (
+        Knob("lanes", (fixed["lanes"],), "elements in a vector"),
+        Knob("mr", candidates, "queries whose sums are in tiles"),
+        Knob("nr", (width,), "keys, or columns, whose sums are in tiles"),
+        Knob("depth", (width,), "products of a step of a sum"),
+        Knob("pad", (fixed["pad"],), "keys are padded to a multiple of so many; 0: they are as they are"),
+        bounded_knob(bounded),
+        group_knob(nest),
+    )
+    constraints = (
+        Constraint(
+            " and ".join(f"{name} is {value}" for name, value in fixed.items()),
+            lambda k: all(k[name] == value for name, value in fixed.items()),
+        ),
+        Constraint(
+            f"mr is 1 to {most}, and at most the queries", lambda k: 1 <= k["mr"] <= min(most, nest.m)
+        ),
+        bounded_constraint(bounded),
+        group_constraint(nest),
+    )
+    return KnobSpace(knobs, constraints, default)
+
+
+def _is_worth_it(nest: Attention, mr: int, group: int, width: int) -> bool:
+    """Tell whether the unit saves more of the products than splitting operands and weights takes."""
+    rows, keys, each = ceil(nest.m / mr) * mr, ceil(nest.n / width) * width, nest.d + nest.columns
+    seen = 1.0 if nest.ahead is None else ((nest.m + mr) / 2 + nest.ahead) / nest.n
+    scores = rows * keys * min(seen, 1)
+    splitting = _OF_SCORE * scores + _OF_PANEL * keys * each / group + _OF_QUERY * nest.m * nest.d
+    return nest.m >= TILE_ROWS and splitting + _OF_HEAD < _SAVED * scores * each
+
+
+ATTENTION_MATRIX_UNIT = ScheduleRule(
+    name="attention_matrix_unit",
+    summary="attention by tiles of a matrix unit (AMX), each float32 split into three bfloat16",
+    rewrite=schedule_attention_matrix_unit,
+    open_space=attention_matrix_unit_space,
+    algorithm=_algorithm,
+)
+"""The schedule rule of attention by a matrix unit."""
