@@ -55,10 +55,10 @@ def tiles_of_lines_or_all(func: Any, choice: TileChoice, default: Knobs) -> Knob
     cost = choice.cost_of(found.rows, rows, vectors)
     by_lines = nest.outer_rows * choice.cost_of(nest.row_extent, default["mr"], vectors)
     is_cheaper = not nest.padded and cost < _WORTH_ONE_AXIS * by_lines
-    return _either(lines, tile_space(flat, tile), rows, is_cheaper)
+    return either_tiles(lines, tile_space(flat, tile), rows, is_cheaper)
 
 
-def _either(lines: KnobSpace, flat: KnobSpace, rows: int, is_flat: bool) -> KnobSpace:
+def either_tiles(lines: KnobSpace, flat: KnobSpace, rows: int, is_flat: bool) -> KnobSpace:
     """Return the points of two spaces: those of tiles of one line, and those of ``rows`` rows of any."""
     meaning = "rows of a tile that goes on with the next line; 0: tiles are of one line"
     others = {knob.name: knob.values for knob in flat.knobs}

@@ -8,17 +8,23 @@ docs/schedules.md.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from math import ceil
+from dataclasses import dataclass, replace
+from math import ceil, prod
 from typing import Any
 
+from tvm import s_tir
+
 from ...machine.facts import has_feature
+from ...machine.tile_instructions import TILE_ROWS, TileInstruction
 from ..contraction import Contraction, find_contraction
+from ..flat_rows_form import find_flat_rows, restate
+from ..restatement import held_blocks
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from ..tile_step import rows_of_parts
 from .even_parts import UNEVEN, even_divisor, even_part
 from .few_rows import FEW_ROWS
+from .flat_rows import either_tiles, tiles_algorithm
 from .matrix_unit import schedule_matrix_unit
 from .matrix_unit_space import (
     BESIDE,
@@ -41,12 +47,54 @@ _OF_ROW, _OF_SINGLE_ROW, _OF_SUMS, _OF_VECTOR, _OF_PACKING, _OF_TURNING = 1.6, 2
 # and of starting to, where threads wait for each other or each has products of its own.
 _OF_NEAR, _OF_OWN, _OF_SHARED, _OF_WAITING, _OF_START = 0.5, 0.75, 2.5, 120_000, 40_000
 
+# So many copies of a pixel, at most. Time over that of vectors: 3x3 windows of 7x7 and 14x14 pixels 1.05 and
+# 1.06; by 2, which are 2.25 copies, 0.8 to 0.9.
+_MOST_COPIES = 4
+
+# What loads of a panel add to the rows that a tile's products take.
+_OF_LOADS = 2
+
 # What the unit must save to be chosen for it.
 _CLEARLY = 0.93
 
 # A block keeps to this part of L2. Where all panels do, it is short: its results, written in parts of lines,
 # keep to another part. 3000 pixels of 80 to 512 channels, window of 3, take 0.70 of the time so.
 _KEPT, _RESULTS, _SUM_BYTES = 3 / 8, 1 / 8, 4
+
+
+def schedule_float32_matrix_unit(sch: s_tir.Schedule, *, rows: int = 0, **knobs: int) -> None:
+    """Rewrite a contraction in place, which `tiles_algorithm` has put into its form: see `MATRIX_UNIT`."""
+    del rows
+    schedule_matrix_unit(sch, **knobs)
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Tiles of a nest: of its lines, or of all its rows, of which the windows are copied.
+
+    ``split``: elements of data that are split. ``cycles``: what it takes.
+    """
+
+    choice: TileChoice
+    instruction: TileInstruction
+    mr: int
+    split: int
+
+    @property
+    def depth(self) -> int:
+        """Products of a step."""
+        return depth_of_step(self.choice.nest, self.instruction)
+
+    @property
+    def cycles(self) -> float:
+        """An estimate of what all products take, splitting included."""
+        return _cycles(self.choice, self.instruction, self.mr, self.depth, self.split)
+
+    @property
+    def space(self) -> KnobSpace:
+        """The space around these."""
+        item = self.instruction.parts * self.instruction.part_bytes
+        return tiles_around(self.choice, _default(self.choice, self.mr, self.depth, item))
 
 
 def float32_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
@@ -60,10 +108,42 @@ def float32_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     nest = replace(nest, constant_weight=False)  # split in each call
     choice = tile_choice(nest, target, instruction.products)
-    mr, depth = rows_of_tile(nest), depth_of_step(nest, instruction)
-    worth = choice.lanes == instruction.lanes and _is_worth_it(choice, len(instruction.pairs), mr, depth)
-    item = instruction.parts * instruction.part_bytes
-    return tiles_around(choice, _default(choice, mr, depth, item)) if worth else None
+    if choice.lanes != instruction.lanes:
+        return None
+    mr = _cheapest_rows(nest.row_extent) if nest.plain else rows_of_tile(nest.row_extent, False)
+    image = held_blocks(func)[nest.block].reads[nest.data].source
+    split = nest.outer_rows * nest.row_extent * nest.channels if nest.plain else prod(map(int, image.shape))
+    lines = _Tiles(choice, instruction, mr, split)
+    flat = _of_all_rows(func, lines)
+    best = lines if flat is None or flat.cycles > lines.cycles else flat
+    if not _is_worth_it(choice, best.mr, best.cycles):
+        return None
+    return lines.space if flat is None else either_tiles(lines.space, flat.space, flat.mr, best is flat)
+
+
+def _of_all_rows(func: Any, lines: _Tiles) -> _Tiles | None:
+    """Return tiles that go on from one line to the next.
+
+    None where rows are one axis, or windows share most of their pixels: all would be copied.
+    """
+    found = find_flat_rows(func)
+    if found is None or found.rows * lines.choice.nest.depth > _MOST_COPIES * lines.split:
+        return None
+    mr = _cheapest_rows(found.rows)
+    nest = find_contraction(restate(func, mr))
+    assert nest is not None, "the form is a product"
+    nest = replace(nest, constant_weight=False)
+    return replace(lines, choice=replace(lines.choice, nest=nest), mr=mr, split=nest.row_extent * nest.depth)
+
+
+def _cheapest_rows(extent: int) -> int:
+    """Choose the rows of a tile of an axis whose last one may be filled up: those of least cost."""
+
+    def cost(rows: int) -> int:
+        products = sum(max(LEAST_CYCLES, part) for part in rows_of_parts(rows))
+        return ceil(extent / rows) * (products + _OF_LOADS)
+
+    return min(range(1, min(2 * TILE_ROWS, extent) + 1), key=cost)
 
 
 def _default(choice: TileChoice, mr: int, depth: int, item: int) -> dict[str, int]:
@@ -103,21 +183,28 @@ def _default(choice: TileChoice, mr: int, depth: int, item: int) -> dict[str, in
     return {**default, "beside": choice.weight.most_beside(default, BESIDE)}
 
 
-def _is_worth_it(choice: TileChoice, pairs: int, mr: int, depth: int) -> bool:
+def _is_worth_it(choice: TileChoice, mr: int, cycles: float) -> bool:
     """Tell whether the unit takes clearly less, splitting included, than vectors of float32 do."""
     nest = choice.nest
-    rows, vectors = nest.outer_rows * nest.row_extent, ceil(nest.columns / choice.lanes)
     if not nest.is_worth_threads or mr < 2 or _turns_elements(nest, choice.lanes):
         return False
+    rows, vectors = nest.outer_rows * nest.row_extent, ceil(nest.columns / choice.lanes)
+    packed = nest.weight_bytes > choice.machine.l2_bytes // 2 and not nest.is_turned
+    packing = nest.columns * nest.depth * _OF_PACKING if packed else 0
+    return cycles < _CLEARLY * nest.batches * (rows * vectors * nest.depth * _OF_VECTOR + packing)
+
+
+def _cycles(choice: TileChoice, instruction: TileInstruction, mr: int, depth: int, split: int) -> float:
+    """Estimate what all products take in tiles of so many rows; ``split``: elements of data."""
+    nest = choice.nest
+    vectors, pairs = ceil(nest.columns / choice.lanes), len(instruction.pairs)
     steps, parts = nest.depth // nest.channels * ceil(nest.channels / depth), rows_of_parts(mr)
     of_row = _OF_ROW if len(parts) > 1 else _OF_SINGLE_ROW
     of_tile = pairs * steps * of_row * sum(max(LEAST_CYCLES, part) for part in parts) + _OF_SUMS * mr
-    by_unit = nest.batches * choice.row_tiles(mr) * vectors * of_tile + _splitting(choice, rows, depth)
+    cycles = nest.batches * choice.row_tiles(mr) * vectors * of_tile + _splitting(choice, split, depth)
     if nest.is_turned and nest.channels % (2 * choice.lanes):  # in no whole squares
-        by_unit += nest.batches * nest.columns * nest.depth * _OF_TURNING
-    packed = nest.weight_bytes > choice.machine.l2_bytes // 2 and not nest.is_turned
-    packing = nest.columns * nest.depth * _OF_PACKING if packed else 0
-    return by_unit < _CLEARLY * nest.batches * (rows * vectors * nest.depth * _OF_VECTOR + packing)
+        cycles += nest.batches * nest.columns * nest.depth * _OF_TURNING
+    return cycles
 
 
 def _turns_elements(nest: Contraction, lanes: int) -> bool:
@@ -126,10 +213,10 @@ def _turns_elements(nest: Contraction, lanes: int) -> bool:
     return nest.data_channel != nest.data_rank - 1 and not whole
 
 
-def _splitting(choice: TileChoice, rows: int, depth: int) -> float:
+def _splitting(choice: TileChoice, data: int, depth: int) -> float:
     """Return the cycles of splitting both operands: of the smaller one threads read what others split."""
     nest = choice.nest
-    sizes = rows * nest.channels, nest.columns * nest.depth
+    sizes = data, nest.columns * nest.depth
     if choice.threads > 1:
         return max(sizes) * _OF_OWN + min(sizes) * _OF_SHARED + _OF_WAITING
     l2_bytes = choice.machine.l2_bytes * choice.machine.cores
@@ -140,7 +227,8 @@ def _splitting(choice: TileChoice, rows: int, depth: int) -> float:
 FLOAT32_MATRIX_UNIT = ScheduleRule(
     name="float32_matrix_unit",
     summary="tiles of a matrix unit (AMX), each float32 split into three bfloat16",
-    rewrite=schedule_matrix_unit,
+    rewrite=schedule_float32_matrix_unit,
     open_space=float32_matrix_unit_space,
+    algorithm=tiles_algorithm,
 )
 """The schedule rule of float32 products by a matrix unit."""

@@ -18,6 +18,7 @@ from typing import Any
 from tvm import s_tir
 
 from ..contraction import find_contraction
+from ..flat_rows_form import ROWS
 from ..matrix_tiles import use_tiles
 from ..rule import ScheduleRule
 from ..transforms import finish_tile
@@ -60,7 +61,7 @@ def schedule_matrix_unit(
     assert nest is not None and instruction is not None, "the rule's space says that there is one"
     split = instruction.parts > 1
     if split:  # also a constant weight, in each call
-        nest = replace(nest, constant_weight=False)
+        nest = replace(nest, constant_weight=False, staged=ROWS if ROWS in nest.prologue else nest.staged)
     whole = mr, nr, depth
     operands = lay_out(sch, nest, lanes, whole, pack, 0, instruction.products, own=split)
     block = operands.block

@@ -63,7 +63,7 @@ def matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     if not has_feature(target, instruction.feature):
         return None
     choice = tile_choice(nest, target, instruction.products)
-    mr, depth = rows_of_tile(nest), depth_of_step(nest, instruction)
+    mr, depth = rows_of_tile(nest.row_extent, nest.plain), depth_of_step(nest, instruction)
     if choice.lanes != instruction.lanes or not _is_worth_it(choice, instruction, mr, depth):
         return None
     threads = 1 if choice.shares_rows(mr, choice.threads, _MUCH_DATA) else choice.threads
@@ -79,14 +79,15 @@ def tiles_around(choice: TileChoice, default: Knobs) -> KnobSpace:
     return KnobSpace(_knobs(choice, default), _constraints(choice, default), default)
 
 
-def rows_of_tile(nest: Contraction) -> int:
+def rows_of_tile(extent: int, can_pad: bool) -> int:
     """Choose the rows of a tile: two parts, one below the other, that divide the rows, or do so evenly.
 
-    A product of tiles of fewer rows takes less, and rows that are not divided are copied, with others below.
+    A product of tiles of fewer rows takes less, and rows that are not divided are copied, with others below,
+    where they can be.
     """
-    most, extent = 2 * TILE_ROWS, nest.row_extent
+    most = 2 * TILE_ROWS
     dividing = max(rows for rows in range(1, most + 1) if extent % rows == 0)
-    if nest.plain and dividing <= TILE_ROWS:
+    if can_pad and dividing <= TILE_ROWS:
         return ceil(extent / ceil(extent / most))
     return dividing
 
