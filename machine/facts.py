@@ -34,6 +34,9 @@ _L1_BYTES = 32 * 1024
 _L2_BYTES = 512 * 1024
 _L3_BYTES = 8 * 1024 * 1024
 
+# Of an L3 that is far away a core's share is more than so many times its L2.
+_FAR_L3 = 32
+
 LINE_BYTES = 64
 """What a cache moves at once."""
 
@@ -74,6 +77,11 @@ class Facts:
     def takes_halves(self) -> bool:
         """Whether units take registers in halves; those that take whole ones wait for loads sooner."""
         return self.unit_bits < self.vector_bits
+
+    @property
+    def has_far_l3(self) -> bool:
+        """Whether L3 is one of many cores, and far away: a core's share is many times as large as its L2."""
+        return self.l3_bytes // self.cores > _FAR_L3 * self.l2_bytes
 
     def lanes(self, dtype: str) -> int:
         """Count the elements of a dtype that fill a vector register: ``vector_bits // dtype_bits``."""

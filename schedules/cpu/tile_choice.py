@@ -53,10 +53,10 @@ _SHARERS_OF_L3 = 16
 # 2 threads of a Zen 3, 512 rows by 4096 columns, 11008 products: 302 ms with 4, 310 with 2, 356 with 1.
 _FEWEST_PANELS = 4
 
-# An L3 whose share is so many times as large as L2 is that of many cores, and far away: panels keep to a part
-# of L2. On 2 threads of a Xeon, 2 MiB of L2 and 480 of L3, time over that of many panels: 128 rows by 3072 x
-# 768 0.85, by 768 x 3072 0.86, 64 by 4096 x 4096 0.71, 512 by 4096 x 4096 0.77, 1024 cubed 0.96, 2048 0.87.
-_FAR_L3, _PART_OF_L2 = 32, 4
+# Panels keep to this part of L2 where L3 is far away. On 2 threads of a Xeon, 2 MiB of L2 and 480 of L3, time
+# over that of many panels: 128 rows by 3072 x 768 0.85, by 768 x 3072 0.86, 64 by 4096 x 4096 0.71, 512 by
+# 4096 x 4096 0.77, 1024 cubed 0.96, 2048 0.87.
+_PART_OF_L2 = 4
 
 # Turned data are worth their copy where so many panels meet them, and they fill half of L2. Products of data
 # that lie along the rows, 2 threads of a Zen 3: 128 x 768 x 768 take 0.77 of the time, 1024^3, where steps of
@@ -246,7 +246,7 @@ class TileChoice:
     def _panels_in_cache(self, panel: int) -> int:
         """Return how many panels of so many bytes a block may have, or 0: it has one then."""
         machine, share = self.machine, self.machine.l3_bytes // self.machine.cores
-        if share > _FAR_L3 * machine.l2_bytes:
+        if machine.has_far_l3:
             return machine.l2_bytes // _PART_OF_L2 // panel
         return max(share // _SHARERS_OF_L3 // panel, min(_FEWEST_PANELS, share // 2 // panel))
 

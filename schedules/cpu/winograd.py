@@ -62,6 +62,7 @@ def schedule_winograd(
     mr: int,
     nr: int,
     share_lines: int,
+    images: int = 1,
 ) -> None:
     """Rewrite a convolution in Winograd's form in place.
 
@@ -81,13 +82,15 @@ def schedule_winograd(
         Tiles and output channels of the register tile.
     share_lines : int
         1: threads share the blocks of lines; 0: the tiles, and then the panels, in each block.
+    images : int
+        Images whose lines are in a block.
     """
     names = [name for name in block_names(sch) if not is_step(name)]
     inline_blocks(sch, names[: names.index(TILE)])
     inline_blocks(sch, [name for name in names[names.index(OUTPUT) :] if name != names[-1]])
     _pack_taps(sch, nr)
     spare = spare_lines, spare_tiles
-    block, panel, vector = _output_loops(sch, names[-1], m, spare, lanes, lines, nr)
+    block, panel, vector = _output_loops(sch, names[-1], m, spare, lanes, (images, lines), nr)
     _in_registers(sch, ROWS, vector)
     product, weight = sch.get_sblock(PRODUCT), sch.get_sblock(WEIGHT)
     relayout_read(sch, product, 1, weight, panel_order(4, [0, 1], 3, [2], nr))
@@ -117,15 +120,26 @@ def _pack_taps(sch: s_tir.Schedule, nr: int) -> None:
 
 
 def _output_loops(
-    sch: s_tir.Schedule, name: str, m: int, spare: tuple[int, int], lanes: int, lines: int, nr: int
+    sch: s_tir.Schedule,
+    name: str,
+    m: int,
+    spare: tuple[int, int],
+    lanes: int,
+    in_block: tuple[int, int],
+    nr: int,
 ) -> tuple[Any, Any, Any]:
-    """Cut the output into blocks of tile lines, panels, tiles, vectors; return all but the tiles' loops."""
+    """Cut the output into blocks of tile lines, panels, tiles, vectors; return all but the tiles' loops.
+
+    ``in_block``: images, and lines of each.
+    """
+    images, lines = in_block
     n, p, q, o = sch.get_loops(sch.get_sblock(name))
+    n, image = sch.split(n, [None, images])
     high, wide = (tiles_along(int(sch.get(x).extent), m, s) for x, s in zip((p, q), spare, strict=True))
     block, line, row = sch.split(p, [high // lines, lines, m])
     tile, column = sch.split(q, [wide, m])
     panel, vector, lane = sch.split(o, [None, nr // lanes, lanes])
-    sch.reorder(n, block, panel, line, tile, vector, row, column, lane)
+    sch.reorder(n, block, panel, image, line, tile, vector, row, column, lane)
     sch.unroll(row)
     sch.unroll(column)
     sch.vectorize(lane)
@@ -179,7 +193,7 @@ def _change_data(sch: s_tir.Schedule, block: Any, lanes: int) -> tuple[Any, Any]
     image = sch.get_sblock(TILE)
     sch.compute_at(image, block, preserve_unit_loops=True)
     vectorize_last(sch, image, lanes)
-    return sch.fuse(*tiles), sch.get_loops(image)[2]
+    return sch.fuse(*tiles), sch.fuse(*sch.get_loops(image)[1:3])
 
 
 def _change_weight(sch: s_tir.Schedule, weight: Any, lanes: int) -> Any:
@@ -216,6 +230,7 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
     registers = choice.machine.vector_registers
     widths = tuple(v * lanes for v in _VECTORS if conv.co % (v * lanes) == 0)
     lines = tuple(sorted({*(n for n in _LINES if n <= conv.p // min(choice.sizes)), default["lines"]}))
+    images = tuple(n for n in range(1, conv.n + 1) if conv.n % n == 0)
     return KnobSpace(
         knobs=(
             Knob("m", choice.sizes, "outputs of a tile in each direction"),
@@ -226,6 +241,7 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("mr", TILE_ROWS, "tiles of a register tile"),
             Knob("nr", widths, "output channels of a register tile"),
             Knob("share_lines", (0, 1), "1: threads share blocks of lines; 0: the tiles and panels of each"),
+            Knob("images", images, "images whose lines are in a block"),
         ),
         constraints=(
             Constraint(
@@ -241,8 +257,12 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: k["lines"] > 0 and choice.lines(k) % k["lines"] == 0,
             ),
             Constraint(
-                "mr divides the tiles of a block",
-                lambda k: k["mr"] > 0 and choice.block_tiles(k) % k["mr"] == 0,
+                f"images divides {conv.n}, and is 1 where lines are not all of an image",
+                choice.has_whole_images,
+            ),
+            Constraint(
+                "mr divides the tiles of a block, and those of an image, or is a multiple of these",
+                lambda k: k["mr"] > 0 and choice.shares_tiles(k, k["mr"]),
             ),
             Constraint(
                 f"nr divides the output channels ({conv.co}), in whole vectors",

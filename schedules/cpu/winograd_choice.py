@@ -15,6 +15,7 @@ SPARE = tuple(range(MOST_SPARE + 1))
 """Lines of tiles, and tiles in a line, beyond the image, so that blocks and registers share them evenly."""
 
 TILE_ROWS = tuple(range(1, 15))
+_ITEM = 4  # bytes of a float32
 # A change of basis takes about this many times as long as its multiply-adds: it is mostly loads and stores,
 # those of a weight to a larger cache. Measured on 2 threads of a Zen 5 with constant weights, medians of 15
 # rounds in turns with `conv2d`: 4x4 tiles are 1.47 times as fast at 14x14x256, 2x2 0.94 times at 7x7x512.
@@ -25,8 +26,10 @@ _WORTHWHILE = 0.9
 # outputs after ReLU, which leaves 0.7 of their root mean square to measure errors by, reach 0.81 of it with
 # 16 channels, 0.83 with 24, 0.62 with 32 (the most of four sets of inputs); summed in one part up to 1.06.
 _LEAST_CHANNELS = {2: 1, 4: 16}
-# Fewer tiles than these in a block are not worth reading all panels of the weight for.
-_LEAST_TILES = 14
+# A block of fewer tiles than these is not worth reading all panels of the weight for; nor are more tiles
+# where panels come from an L3 that is far away. In one block, whose panels threads share, 4 images of 14x14
+# of 256 channels take 0.67 of the time, 8 0.79; 4 of 28x28 0.97; 8 of 28x28 of 128 1.28 (2 threads of a Xeon).
+_LEAST_TILES, _LEAST_TILES_FAR = 14, 48
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,9 @@ class WinogradChoice:
         positions, tiles = edge * edge, conv.n * self.lines(knobs) * self.tiles_in_line(knobs)
         data = tiles * conv.ci * positions * edge * 2
         output = tiles * conv.co * m * edge * (edge + m)
-        weight = conv.ci * conv.co * TAPS * edge * (TAPS + edge)
+        # Where threads share the panels of a block, each block brings the weight to the other basis.
+        blocks = 1 if knobs["share_lines"] else tiles // self.block_tiles(knobs)
+        weight = blocks * conv.ci * conv.co * TAPS * edge * (TAPS + edge)
         return self._products(knobs) + _CHANGE_COST * (data + output) + _WEIGHT_COST * weight
 
     def _products(self, knobs: Knobs) -> int:
@@ -70,15 +75,25 @@ class WinogradChoice:
 
     def block_tiles(self, knobs: Knobs) -> int:
         """Tiles in a block of lines."""
-        return knobs["lines"] * self.tiles_in_line(knobs)
+        return knobs["images"] * knobs["lines"] * self.tiles_in_line(knobs)
+
+    def has_whole_images(self, knobs: Knobs) -> bool:
+        """Tell whether blocks are parts of an image, or whole images."""
+        images = knobs["images"]
+        return images > 0 == self.conv.n % images and (images == 1 or knobs["lines"] == self.lines(knobs))
+
+    def shares_tiles(self, knobs: Knobs, rows: int) -> bool:
+        """Tell whether register tiles of some rows share a block evenly: parts of an image, or several."""
+        of_image = knobs["lines"] * self.tiles_in_line(knobs)
+        return self.block_tiles(knobs) % rows == 0 in (of_image % rows, rows % of_image)
 
     def fits(self, mr: int, nr: int, lanes: int) -> bool:
         """Tell whether accumulators, a panel's vectors and a broadcast fit the registers."""
         return (mr + 1) * (nr // lanes) + 1 <= self.machine.vector_registers
 
-    def rows(self, tiles: int, nr: int, lanes: int) -> int:
+    def rows(self, block: Knobs, nr: int, lanes: int) -> int:
         """Return the rows of a register tile that share a block's tiles evenly: most, but few streams."""
-        rows = [r for r in TILE_ROWS if tiles % r == 0 and self.fits(r, nr, lanes)]
+        rows = [r for r in TILE_ROWS if self.shares_tiles(block, r) and self.fits(r, nr, lanes)]
         few = max(r for r in rows if r <= ROW_STREAMS)
         return few if 2 * few >= ROW_STREAMS else max(rows)
 
@@ -96,9 +111,10 @@ class WinogradChoice:
 
     def _knobs(self, m: int, spare_lines: int, spare_tiles: int, nr: int, lanes: int) -> Knobs:
         grid = {"m": m, "spare_lines": spare_lines, "spare_tiles": spare_tiles}
-        lines, shared = self._block(grid, nr)
-        mr = self.rows(lines * self.tiles_in_line(grid), nr, lanes)
-        return {**grid, "lanes": lanes, "lines": lines, "mr": mr, "nr": nr, "share_lines": int(shared)}
+        block, shared = self._block(grid, nr)
+        images, lines = max(1, block // self.lines(grid)), min(block, self.lines(grid))
+        grid = {**grid, "lanes": lanes, "lines": lines, "images": images}
+        return {**grid, "mr": self.rows(grid, nr, lanes), "nr": nr, "share_lines": int(shared)}
 
     def _cost(self, knobs: Knobs) -> float:
         """Weigh multiply-adds: those of the products are dearer in a tile of many loads or few sums.
@@ -112,7 +128,7 @@ class WinogradChoice:
         return self.multiply_adds(knobs) + (dearer - 1) * self._products(knobs)
 
     def _block(self, grid: Knobs, nr: int) -> tuple[int, bool]:
-        """Choose the lines of tiles in a block, and whether threads share the blocks.
+        """Choose the lines of tiles in a block, of one image or more, and whether threads share the blocks.
 
         They do where a block that keeps to L2, beside the panel that streams through, has tiles enough to be
         worth reading all panels for, or where there are fewer panels than threads: 28x28 of 128 to 32
@@ -120,17 +136,19 @@ class WinogradChoice:
         its data to a part of L3.
         """
         conv, machine, lines, wide = self.conv, self.machine, self.lines(grid), self.tiles_in_line(grid)
-        bytes_of_line = (
-            (grid["m"] + TAPS - 1) ** 2 * wide * machine.vector_bits // 8 // machine.lanes("float32")
-        )
-        divisors = [d for d in range(1, lines + 1) if lines % d == 0]
+        edge = grid["m"] + TAPS - 1
+        bytes_of_line = edge * edge * wide * _ITEM
+        sizes = [d for d in range(1, lines + 1) if lines % d == 0]
+        sizes += [lines * images for images in range(2, conv.n + 1) if conv.n % images == 0]
         few_panels = conv.co // nr < machine.cores
-        least, rounds = (1, 1) if few_panels else (ceil(_LEAST_TILES / wide), 2)
+        far = machine.has_far_l3 and edge * edge * conv.ci * conv.co * _ITEM > machine.l2_bytes
+        least_tiles = _LEAST_TILES_FAR if far else _LEAST_TILES
+        least, rounds = (1, 1) if few_panels else (ceil(least_tiles / wide), 2)
         most = min(
             machine.l2_bytes // (bytes_of_line * (conv.ci + nr)), conv.n * lines // (rounds * machine.cores)
         )
-        shared = [d for d in divisors if least <= d <= most]
+        shared = [d for d in sizes if least <= d <= most]
         if shared:
             return max(shared), True
         most = min(machine.l2_bytes // 2 // nr, machine.l3_bytes // 4 // conv.ci) // bytes_of_line
-        return max((d for d in divisors if d <= most), default=1), False
+        return max((d for d in sizes if d <= most), default=1), False

@@ -85,7 +85,7 @@ def test_winograds_form_comes_after_it_and_is_right(more, target, assert_right):
     assert find_convolution(workload.func) is None
     assert find_convolution(restate(workload.func, 16)) is not None
     for m in (2, 4):
-        knobs = {"m": m, "lines": 1, "mr": 1, "spare_lines": 0, "spare_tiles": 0}
+        knobs = {"m": m, "lines": 1, "images": 1, "mr": 1, "spare_lines": 0, "spare_tiles": 0}
         assert_right(workload, WINOGRAD_CHANNELS_FIRST.scheduled(workload.func, target, knobs))
 
 

@@ -1,5 +1,6 @@
 """Winograd's form of 3x3 convolutions: the algebra, which have it, that every tile is right, traces."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -7,11 +8,13 @@ import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import in_form
 from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.cpu.winograd import WINOGRAD
+from tunesmith.schedules.cpu.winograd_choice import WinogradChoice
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.schedules.winograd_form import POINTS, TAPS, find_convolution, transforms
 from tunesmith.tuning.measuring.verification import inputs_of
@@ -26,6 +29,7 @@ WORKLOADS = {
     "unpadded": ts.workload("conv2d", **{**IMAGE, "h": 18, "padding": 0}, relu=1),
     "wide_margin": ts.workload("conv2d", **{**IMAGE, "padding": 2}),
     "spare_tiles": ts.workload("conv2d", **{**IMAGE, "h": 13, "w": 66}, bias=1),
+    "images": ts.workload("conv2d", **{**IMAGE, "n": 4, "h": 7, "w": 8}, bias=1),
     "one_panel": ts.workload("conv2d", **{**IMAGE, "h": 24, "w": 32, "co": 16}, relu=1),
 }
 OTHERS = {
@@ -74,8 +78,33 @@ def test_it_is_found_and_every_kind_of_tile_is_right(name, target, without_tiles
     assert len(kinds) == 4
     # Each workload with its default and one of the four kinds.
     nth = list(WORKLOADS).index(name) % 4
-    for knobs in (space.default, list(kinds.values())[nth]):
+    several = [p for p in space.points if p["images"] > 1]
+    assert bool(several) == (workload.shape["n"] > 1)
+    for knobs in (space.default, list(kinds.values())[nth], *several[:: max(1, len(several) // 2)][:2]):
         assert_right(workload, WINOGRAD.scheduled(workload.func, target, knobs))
+
+
+def choice_of(shape, mcpu="x86-64-v4", **caches):
+    image = {"kh": 3, "kw": 3, "padding": 1, **shape}
+    conv = find_convolution(ts.workload("conv2d", **image).func)
+    machine = facts(as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2}))
+    return WinogradChoice(conv, replace(machine, **caches))
+
+
+def test_images_of_few_tiles_share_what_is_read_of_a_large_weight():
+    """In a block for each image, of 4 tiles, the weight would change basis eight times."""
+    choice = choice_of({"n": 8, "h": 7, "w": 7, "ci": 512, "co": 512}, l2_bytes=2 << 20, l3_bytes=480 << 20)
+    default = choice.default(16)
+    assert (default["images"], default["share_lines"]) == (8, 0)
+    alone = {**default, "images": 1, "mr": 4}
+    assert choice.multiply_adds(alone) > 1.5 * choice.multiply_adds(default)
+
+
+@pytest.mark.parametrize(("l3", "shared"), [(32 << 20, 1), (480 << 20, 0)])
+def test_threads_share_panels_of_a_weight_that_lies_in_an_l3_far_away(l3, shared):
+    choice = choice_of({"n": 4, "h": 14, "w": 14, "ci": 256, "co": 256}, l2_bytes=2 << 20, l3_bytes=l3)
+    default = choice.default(16)
+    assert (default["share_lines"], default["images"]) == (shared, 1 if shared else 4)
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -160,7 +189,7 @@ def test_a_trace_with_an_unknown_or_unfitting_algorithm_is_refused(target):
 
 def test_tiles_beyond_the_image_are_in_the_trace_and_right(target, assert_right):
     workload = WORKLOADS["cut_tiles"]
-    knobs = {"m": 4, "spare_lines": 2, "spare_tiles": 1, "lines": 3, "mr": 4, "nr": 16}
+    knobs = {"m": 4, "spare_lines": 2, "spare_tiles": 1, "lines": 3, "mr": 4, "nr": 16, "images": 1}
     schedule = WINOGRAD.scheduled(workload.func, target, knobs)
     trace = trace_text(schedule)
     assert "winograd_4_2_1" in trace
