@@ -27,8 +27,8 @@ _WORTHWHILE = 0.9
 # 16 channels, 0.83 with 24, 0.62 with 32 (the most of four sets of inputs); summed in one part up to 1.06.
 _LEAST_CHANNELS = {2: 1, 4: 16}
 # A block of fewer tiles than these is not worth reading all panels of the weight for; nor are more tiles
-# where panels come from an L3 that is far away. In one block, whose panels threads share, 4 images of 14x14
-# of 256 channels take 0.67 of the time, 8 0.79; 4 of 28x28 0.97; 8 of 28x28 of 128 1.28 (2 threads of a Xeon).
+# where panels come from an L3 that is far. In one block, whose panels threads share, 4 images of 14x14
+# of 256 channels take 0.67 of the time, 8 0.79; 4 of 28x28 0.97; 8 of 28x28 of 128 1.28 (Xeon, 2 threads).
 _LEAST_TILES, _LEAST_TILES_FAR = 14, 48
 
 
