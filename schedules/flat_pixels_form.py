@@ -10,6 +10,9 @@ The taps of all channels (k = c, i, j) are rows, and the pixels of all images ar
 Nothing is transposed: vectors are pixels, and each element of the weight is multiplied by several of them.
 Those of a 1x1 convolution are read where they lie. Those of a window are copied for each of its taps, panel
 by panel: worth it where channels are too few to be vectors.
+
+Images of a 1x1 convolution may each be a product of its own, by the same taps: where vectors do not divide
+lines, TVM does not see that pixels of one image among others lie side by side.
 """
 
 from __future__ import annotations
@@ -79,7 +82,7 @@ def pixels_of(buffer: Any) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4)  # a space asks, and then the schedule begins with it
-def restate(func: Any, lanes: int) -> Any:
+def restate(func: Any, lanes: int, apart: int = 0) -> Any:
     """Put a matrix product in the place of a convolution of channels first.
 
     Parameters
@@ -88,6 +91,8 @@ def restate(func: Any, lanes: int) -> Any:
         One in which `find_flat` finds a convolution.
     lanes : int
         Pixels of a vector; they divide those of a line, or of an image where the convolution is 1x1.
+    apart : int
+        1: each image of a 1x1 convolution is a product by itself; 0: all are one.
 
     Raises
     ------
@@ -96,16 +101,44 @@ def restate(func: Any, lanes: int) -> Any:
         one of its function.
     """
     found = find_flat(func, lanes)
-    if found is None:
+    if found is None or (apart and not is_pointwise(found)):
         raise InputError(f"the function is no convolution of channels first in vectors of {lanes} pixels")
     given = [found.image, found.weight.source, *found.beside, found.output]
-    inner, buffers = stage_nests(given, _define(found))
+    inner, buffers = stage_nests(given, _define_apart(found) if apart else _define(found))
     extents = pixels_of(found.output)
 
-    def by_output(n: Any, o: Any, *place: Any) -> tuple[Any, Any]:
-        return o, flat(extents, n, place)
+    def by_output(n: Any, o: Any, *place: Any) -> tuple[Any, ...]:
+        return (n, o, flat(extents, whole(0), place)) if apart else (o, flat(extents, n, place))
 
     return with_block_order(with_nests(without_buffers(func), inner, buffers), OUTPUT, by_output)
+
+
+def _define_apart(found: ChannelsFirst) -> list[Any]:
+    """Return the TE tensors image, weight, what is added, and the output, of a product for each image."""
+    extents = pixels_of(found.output)
+    x, w, *others = placeholders([found.image, found.weight.source, *found.beside])
+    images, outputs = (int(extent) for extent in found.output.shape[:2])
+    channels, none = int(w.shape[1]), [whole(0)] * len(extents)
+
+    def pixel(n: Any, c: Any, s: Any) -> Any:
+        return x(n, c, *unflat(extents[1:], s))
+
+    taps = te.compute((images, outputs, channels), lambda n, o, c: w(o, c, *none), name=TAPS)
+    pixels = te.compute((images, channels, prod(extents)), pixel, name=PIXELS)
+    k = te.reduce_axis((0, channels), "k0")
+
+    def product(n: Any, o: Any, s: Any) -> Any:
+        operands = {found.data: pixels(n, k, s), found.weight: taps(n, o, k)}
+        return te.sum(replaced(summed_term(found.block), operands), axis=k)
+
+    sums = te.compute((images, outputs, prod(extents)), product, name=SUMS)
+    tensors = dict(zip(found.beside, others, strict=True))
+
+    def output(*index: Any) -> Any:
+        n, o, *place = index
+        return found.finished(sums(n, o, flat(extents, whole(0), place)), tensors, index)
+
+    return [x, w, *others, te.compute(found.output.shape, output, name=OUTPUT)]
 
 
 def _define(found: ChannelsFirst) -> list[Any]:

@@ -3,12 +3,13 @@
 A 1x1 convolution, or a first layer, is a product whose columns are pixels (`flat_pixels_form`). Others
 begin in `channels_last_form`: transpositions are passes of their own, before and after, in squares as in
 `transpose`; what is between them is any convolution of channels last, and scheduled as one. On 2 threads of a
-Zen 4 1x1 layers take 0.75 to 1.0 of that time as they lie, of several images 0.77 to 1.16.
+Zen 4 1x1 layers take 0.75 to 1.0 of that time as they lie.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from math import ceil, prod
 from typing import Any
 
 from tvm import s_tir
@@ -17,9 +18,9 @@ from ...machine.facts import facts
 from .. import flat_pixels_form
 from ..algorithms import THEN
 from ..analysis import block_names
-from ..channels_first_nest import find_channels_first
+from ..channels_first_nest import ChannelsFirst, find_channels_first
 from ..channels_last_form import IMAGE, RESULT, TAPS, restate, squares_of
-from ..flat_pixels_form import find_flat, is_pointwise
+from ..flat_pixels_form import find_flat, is_pointwise, pixels_of
 from ..restatement import is_step
 from ..rule import ScheduleRule
 from ..space import Knob, Knobs, KnobSpace
@@ -32,6 +33,10 @@ from .winograd import WINOGRAD
 
 _SQUARES = (4, 8, 16)
 _FORM = "channels_last"
+
+# So many images of as many more columns than pixels: 8 of 7x7 of 512 to 2048 channels take 1.33 of the time
+# that transposing them takes, 2 of 2048 to 512 0.77, 4 of 9x9 of 256 to 512 0.82 (2 threads of a Xeon).
+_SEVERAL_IMAGES, _MUCH_WASTE = 4, 1.2
 
 
 def schedule_channels_first(inner: ScheduleRule, sch: s_tir.Schedule, *, squares: int, **knobs: int) -> None:
@@ -67,6 +72,10 @@ def channels_first_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpa
     widest = min(facts(target).lanes(dtype), _SQUARES[-1])
     if not {IMAGE, RESULT} & set(squares_of(found, widest)):
         return None
+    if inner is FLOAT32_MATRIX_UNIT and is_pointwise(found):
+        # Nothing need be transposed where pixels are columns, even if these are of vectors.
+        if _flat_lanes(func, target) and not _wastes_columns(found, target):
+            return None
     space = inner.space(restate(func, widest), target)
     if space is None:
         return None
@@ -92,26 +101,43 @@ def _of_channels_first(inner: ScheduleRule) -> ScheduleRule:
 
 def flat_pixels_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpace | None:
     """Return a product's space on a convolution of channels first whose pixels fill vectors, or None."""
+    lanes = _flat_lanes(func, target)
+    first = find_channels_first(func)
+    if not lanes or first is None or (inner is FLOAT32_MATRIX_UNIT and _wastes_columns(first, target)):
+        return None
+    apart = int(is_pointwise(first) and int(first.output.shape[0]) > 1)
+    space = inner.space(flat_pixels_form.restate(func, lanes, apart), target)
+    if space is None:
+        return None
+    if apart:
+        space = space.in_form(Knob("apart", (1,), "1: each image is a product by itself"), 1)
+    return space.in_form(Knob("pixels", (lanes,), "pixels of a vector"), lanes)
+
+
+def _flat_lanes(func: Any, target: Any) -> int:
+    """Return the pixels of a vector, or of a part of one, in which they are columns; 0 where they are not."""
     first = find_channels_first(func)
     if first is None:
-        return None
-    lanes = facts(target).lanes(str(first.block.writes[0].source.dtype))
+        return 0
+    lanes, pointwise = facts(target).lanes(str(first.block.writes[0].source.dtype)), is_pointwise(first)
     # With more channels a window's pixels are copied too often: times by those of `CONV2D_CHANNELS_FIRST`, 2
     # threads of a Zen 4, 3x3: 16 to 16 and 32 to 32 at 112x112 1.23 and 1.11, 3 to 64 at 224x224 0.79.
-    few = IMAGE not in squares_of(first, lanes)
-    pointwise = is_pointwise(first)
-    if not (few or pointwise):
-        return None
-    if pointwise and facts(target).has_masks and int(first.output.shape[0]) == 1:
-        # The last vector of an image may be a part of one.
-        lanes = next((part for part in (lanes, lanes // 2, LEAST_LANES) if find_flat(func, part)), lanes)
-    if find_flat(func, lanes) is None:
-        return None
-    space = inner.space(flat_pixels_form.restate(func, lanes), target)
-    return None if space is None else space.in_form(Knob("pixels", (lanes,), "pixels of a vector"), lanes)
+    if not pointwise and IMAGE in squares_of(first, lanes):
+        return 0
+    parts = (lanes, lanes // 2, LEAST_LANES, 1) if pointwise and facts(target).has_masks else (lanes,)
+    return next((part for part in parts if find_flat(func, part)), 0)
 
 
-def schedule_flat_pixels(inner: ScheduleRule, sch: s_tir.Schedule, *, pixels: int, **knobs: int) -> None:
+def _wastes_columns(first: ChannelsFirst, target: Any) -> bool:
+    """Tell whether columns of tiles of the unit are left empty for each of several images."""
+    lanes = facts(target).lanes(str(first.block.writes[0].source.dtype))
+    images, pixels = int(first.output.shape[0]), prod(pixels_of(first.output))
+    return images >= _SEVERAL_IMAGES and ceil(pixels / lanes) * lanes > _MUCH_WASTE * pixels
+
+
+def schedule_flat_pixels(
+    inner: ScheduleRule, sch: s_tir.Schedule, *, pixels: int, apart: int = 0, **knobs: int
+) -> None:
     """Rewrite a convolution in the form of `flat_pixels_form`, in vectors of ``pixels``.
 
     Parameters
@@ -121,12 +147,16 @@ def schedule_flat_pixels(inner: ScheduleRule, sch: s_tir.Schedule, *, pixels: in
     sch : Schedule
         A schedule of a PrimFunc named ``main`` in that form.
     """
-    del pixels
+    del pixels, apart
     margin = [name for name in block_names(sch) if is_step(name)]
     inner.rewrite(sch, **knobs)
     for name in margin:
         *lines, _ = sch.get_loops(sch.get_sblock(name))
         sch.parallel(sch.fuse(*lines))
+
+
+def _flat_algorithm(knobs: Knobs) -> str:
+    return f"flat_pixels_{knobs['pixels']}{'_1' if knobs.get('apart') else ''}"
 
 
 def _of_flat_pixels(inner: ScheduleRule, name: str) -> ScheduleRule:
@@ -135,7 +165,7 @@ def _of_flat_pixels(inner: ScheduleRule, name: str) -> ScheduleRule:
         summary=f"1x1 convolution or first layer, channels first: columns are pixels, by {inner.name}",
         rewrite=partial(schedule_flat_pixels, inner),
         open_space=partial(flat_pixels_space, inner),
-        algorithm=lambda knobs: f"flat_pixels_{knobs['pixels']}",
+        algorithm=_flat_algorithm,
     )
 
 
