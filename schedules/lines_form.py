@@ -5,6 +5,12 @@ A line of 14 pixels is two vectors of 8, and of the second two elements are comp
     wide[.., h, u] = x[.., h, u], and 0 beyond the line
     sums[.., p, q] = sum of wide[.., p * s + i, q * s + j] * w[.., i, j] over i, j   # q to a vector's end
     y[.., p, q]    = sums[.., p, q]
+
+Where windows move by s elements, neighbours of a vector are s apart. Lines are made longer in s phases then,
+each of every s-th element, of which vectors are contiguous again (knob ``phases`` of the form)::
+
+    wide[.., h, f, u] = x[.., h, u * s + f]
+    sums[.., p, q] = sum of wide[.., p * s + i, j % s, q + j // s] * w[.., i, j]
 """
 
 from __future__ import annotations
@@ -12,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil
 from typing import Any
 
 import tvm
@@ -76,7 +83,14 @@ def _slides(image: Any, kept: Sequence[Any], summed: set[Any]) -> bool:
     return bool(used[-1] & summed) and slid == summed and kept[-1] not in set().union(*used[:-1])
 
 
-def restate(func: Any, lanes: int) -> Any:
+def step_of_windows(found: Lines) -> int:
+    """Return how far apart along the line neighbours read it; 0 where that is no constant."""
+    index, pixel = found.image.indices[-1], found.kept[-1].var
+    apart = sym.Analyzer().simplify(replaced(index, {pixel: pixel + 1}) - index)
+    return int(apart) if isinstance(apart, tirx.IntImm) else 0
+
+
+def restate(func: Any, lanes: int, phases: int = 1) -> Any:
     """Put sums over longer lines in the place of those of a window.
 
     Parameters
@@ -85,6 +99,8 @@ def restate(func: Any, lanes: int) -> Any:
         One in which `find_lines` finds a window.
     lanes : int
         What the length of a line becomes a multiple of.
+    phases : int
+        In how many phases a line is made longer: 1, or as many elements as windows move by.
 
     Raises
     ------
@@ -92,26 +108,27 @@ def restate(func: Any, lanes: int) -> Any:
         There is no such window: a trace may name a form that is not one of its function.
     """
     found = find_lines(func)
-    if found is None:
-        raise InputError("the function has no window along lines")
+    if found is None or phases not in (1, step_of_windows(found)):
+        raise InputError(f"the function has no window along lines in {phases} phases")
     operands = {load.source: None for load in (found.image, *found.others)}
-    return with_stages(func, found.name, list(operands), _define(found, list(operands), lanes))
+    return with_stages(func, found.name, list(operands), _define(found, list(operands), lanes, phases))
 
 
-def _define(found: Lines, operands: Sequence[Any], lanes: int) -> list[Any]:
+def _define(found: Lines, operands: Sequence[Any], lanes: int, phases: int) -> list[Any]:
     """Return the TE tensors of the operands and the output."""
     given = {b: te.placeholder([int(e) for e in b.shape], b.dtype, b.name) for b in operands}
     *outer, pixels = found.extents
-    padded = -(-pixels // lanes) * lanes
-    x = given[found.image.source]
+    padded = ceil(pixels / lanes) * lanes
+    x, pixel = given[found.image.source], found.kept[-1].var
     length = int(x.shape[-1])
+    reach = max(length, int(_along(found, padded).max_value) + 1)
 
     def longer(*index: Any) -> Any:
-        beyond = tirx.const(0, x.dtype)
-        return tirx.if_then_else(index[-1] < length, x(*index), beyond)
+        *lines, at = index if phases == 1 else (*index[:-2], index[-1] * phases + index[-2])
+        return tirx.if_then_else(at < length, x(*lines, at), tirx.const(0, x.dtype))
 
-    reach = int(_along(found, padded).max_value) + 1
-    wide = te.compute([*x.shape[:-1], max(length, reach)], longer, name=WIDE)
+    along = [reach] if phases == 1 else [phases, ceil(reach / phases)]
+    wide = te.compute([*x.shape[:-1], *along], longer, name=WIDE)
     taps = [te.reduce_axis((0, extent), f"i{n}") for n, extent in enumerate(found.taps)]
 
     def summed(*index: Any) -> Any:
@@ -119,8 +136,15 @@ def _define(found: Lines, operands: Sequence[Any], lanes: int) -> list[Any]:
         new |= {v.var: tap.var for v, tap in zip(found.reduced, taps, strict=True)}
 
         def moved(load: Any) -> Any:
-            source = wide if load is found.image else given[load.source]
-            return source(*(replaced(i, new) for i in load.indices))
+            if load is not found.image:
+                return given[load.source](*(replaced(i, new) for i in load.indices))
+            *lines, at = load.indices
+            places = [replaced(i, new) for i in lines]
+            if phases == 1:
+                return wide(*places, replaced(at, new))
+            # Of the tap alone: a constant where windows are unrolled. No pixel is divided.
+            tap = replaced(at, {**new, pixel: tirx.IntImm("int64", 0)})
+            return wide(*places, tirx.floormod(tap, phases), new[pixel] + tirx.floordiv(tap, phases))
 
         loads = {load: moved(load) for load in (found.image, *found.others)}
         return te.sum(replaced(found.block.body.value.b, loads), axis=taps)

@@ -20,7 +20,7 @@ from tvm import s_tir
 
 from ...machine.facts import facts
 from ..analysis import block_names, keeps_shape_after, static_extents
-from ..lines_form import CROPPED, SUMS, WIDE, find_lines
+from ..lines_form import CROPPED, SUMS, WIDE, find_lines, step_of_windows
 from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
@@ -34,7 +34,7 @@ _LEAST_LANES = 4
 _VECTORS = (1, 2, 3, 4, 6)
 
 
-def schedule_lines(sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int) -> None:
+def schedule_lines(sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int, phases: int = 1) -> None:
     """Rewrite a window along lines, in the form of `lines_form`, in place.
 
     Parameters
@@ -47,6 +47,8 @@ def schedule_lines(sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int)
         Vectors of a line in a tile.
     lines : int
         Output lines in a block, whose input is padded at a time.
+    phases : int
+        Phases in which lines are padded: names the form.
     """
     names = block_names(sch)
     before, after = names[: names.index(WIDE)], names[names.index(CROPPED) + 1 :]
@@ -62,7 +64,13 @@ def schedule_lines(sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int)
     sch.reorder(*outer, blocks, line, tile, *window, vector, lane)
     sch.reverse_compute_at(tail, line)
     sch.compute_at(wide, blocks)
-    for loop in (*sch.get_loops(wide)[-2:], sch.get_loops(tail)[-1]):
+    line, *within = sch.get_loops(wide)[-2 if phases == 1 else -3 :]
+    if phases > 1:
+        phase, along = within
+        sch.reorder(along, phase)
+        sch.unroll(phase)
+        within = [along]
+    for loop in (line, *within, sch.get_loops(tail)[-1]):
         partition(sch, loop)
     for loop in (vector, *(window if prod(extents[-taps:]) <= UNROLLED_TAPS else ())):
         sch.unroll(loop)
@@ -84,7 +92,7 @@ def lines_space(func: Any, target: Any) -> KnobSpace | None:
     lanes = min(widths, key=lambda width: (ceil(pixels / width), width), default=0)
     if not lanes or 2 * pixels <= lanes:
         return None
-    steps = ceil(pixels / lanes)
+    steps, apart = ceil(pixels / lanes), step_of_windows(found) or 1
     # Two sums side by side: 3x3 of 32 channels at 112x112 takes 98 us, with one 116 (2 threads of a Zen 3).
     together = 2 if steps % 2 == 0 else 1
     return KnobSpace(
@@ -92,6 +100,7 @@ def lines_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("lanes", (lanes,), "elements in a vector"),
             Knob("vectors", tuple(v for v in _VECTORS if steps % v == 0), "vectors of a line in a tile"),
             Knob("lines", divisors(lines), "output lines in a block"),
+            Knob("phases", tuple(sorted({1, apart})), "phases of a line, each of every so-many-th element"),
         ),
         constraints=(
             Constraint(
@@ -102,8 +111,17 @@ def lines_space(func: Any, target: Any) -> KnobSpace | None:
                 f"lines divides the output lines ({lines})",
                 lambda k: k["lines"] > 0 and lines % k["lines"] == 0,
             ),
+            Constraint(
+                f"phases is 1, or {apart}: by so many elements windows move",
+                lambda k: k["phases"] in (1, apart),
+            ),
         ),
-        default={"lanes": lanes, "vectors": together, "lines": even_lines(found.extents, machine.cores)},
+        default={
+            "lanes": lanes,
+            "vectors": together,
+            "lines": even_lines(found.extents, machine.cores),
+            "phases": apart,
+        },
     )
 
 
@@ -112,5 +130,7 @@ LINES = ScheduleRule(
     summary="windows along lines with a weight: depthwise convolution with channels first",
     rewrite=schedule_lines,
     open_space=lines_space,
-    algorithm=lambda knobs: f"lines_{knobs['lanes']}",
+    algorithm=lambda knobs: (
+        f"lines_{knobs['lanes']}" + (f"_{knobs['phases']}" if knobs["phases"] > 1 else "")
+    ),
 )

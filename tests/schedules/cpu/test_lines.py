@@ -1,11 +1,14 @@
 """Windows along lines with a weight: which are found, and that every tile of them is right."""
 
+import re
+
 import pytest
 import tunesmith as ts
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import in_form
+from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.cpu.lines import LINES
 from tunesmith.schedules.lines_form import find_lines, restate
 from tvm import te
@@ -46,6 +49,8 @@ def window(index, weight=lambda w, p, i, j: w[i, j], size=(9, 20)):
 WORKLOADS = {
     "depthwise": conv2d(),
     "strided": conv2d(stride=2),
+    "strided_by_three": conv2d(stride=3, kw=5, padding=2, **FUSED),
+    "strided_dilated": conv2d(stride=2, dilation=3, padding=3, w=30),
     "dilated": conv2d(dilation=2, padding=2),
     "fused": conv2d(**FUSED),
     "several_of_a_channel": conv2d(co=8, **FUSED),
@@ -103,6 +108,22 @@ def test_lines_become_whole_vectors_and_images_as_long_as_they_need():
 def test_a_trace_of_another_function_is_refused():
     with pytest.raises(InputError, match="no window along lines"):
         in_form(OTHERS["dense"].func, "tunesmith.algorithm.lines_8")
+
+
+@pytest.mark.parametrize(("name", "apart"), [("strided", 2), ("strided_by_three", 3)])
+def test_lines_under_strided_windows_have_phases_whose_vectors_are_contiguous(name, apart, target):
+    space = LINES.space(WORKLOADS[name].func, target)
+    assert space.default["phases"] == apart
+    assert {point["phases"] for point in space.points} == {1, apart}
+    text = finished(LINES.scheduled(WORKLOADS[name].func, target).mod, target).script()
+    read = re.findall(r"lines_wide\[([^\]]*)\] \* ", text)
+    assert read and all(re.search(r"\+ i3_\d$", each) for each in read)
+
+
+def test_phases_are_as_many_as_elements_that_windows_move_by():
+    assert restate(WORKLOADS["strided"].func, 8, 2).body.block.alloc_buffers[1].shape[3] == 2
+    with pytest.raises(InputError, match="in 3 phases"):
+        restate(WORKLOADS["strided"].func, 8, 3)
 
 
 def test_threads_share_whole_images_where_these_are_enough(target):
