@@ -4,13 +4,13 @@ The nest is that of `attention`; both products are made of tiles of the unit, as
 
     for h (parallel):
         panels = parts of K[h], turned, and of V[h], in pairs of neighbours along the sums
-        for blocks of mr queries:
+        for blocks of queries:
             queries = parts of Q[h, block]
-            for panels of nr keys:
+            for panels of nr keys, tiles of mr queries:
                 sums = products by the unit
                 for rows:  weight = parts of 2^sums; their sum        # where lengths bound the scores
             rows: maximum, weights, sum                               # elsewhere, see rows.py
-            for nr columns of V:  sums = products by the unit; O = sums / sum
+            for nr columns of V, tiles:  sums = products by the unit; O = sums / sum
 
 Where lengths bound the scores, weights are split while they are in registers. Where they do not, scores take
 the same place, also in parts: these lose no bit, unless a score is infinite.
@@ -25,7 +25,7 @@ from tvm import s_tir
 from tvm.tirx import FloatImm
 from tvm_ffi import structural_walk
 
-from ...machine.facts import facts, has_feature
+from ...machine.facts import Facts, facts, has_feature
 from ...machine.tile_instructions import TILE_ROWS, TileInstruction, tile_instruction
 from ..analysis import block_names, loops_by_kind
 from ..attention_bound import can_bound
@@ -54,6 +54,11 @@ from .attention_blocks import (
 from .attention_space import bounded_constraint, bounded_knob, group_constraint, group_knob
 
 _ROWS = (16, 24, 32)
+_BLOCKS = (16, 32, 64, 96, 128)
+
+# Panels keep to this part of L2; others are read once for so many tiles. On 2 threads of a Xeon, time over
+# that of one tile: 4096 queries and keys of 64 0.73, 2048 of 128 0.75; 2048 of 64, which L2 holds, 1.09.
+_KEPT, _TILES = 7 / 8, 4
 
 # Cycles on a Xeon with AMX, beside those of `attention`: what a product saves; what a score costs, an element
 # of panels, one of a query, and a head. Fitted to 77 shapes of 8 heads, 16 to 1024 queries of 32 to 128: of
@@ -65,6 +70,7 @@ def schedule_attention_matrix_unit(
     sch: s_tir.Schedule,
     *,
     lanes: int,
+    block: int,
     mr: int,
     nr: int,
     depth: int,
@@ -80,6 +86,8 @@ def schedule_attention_matrix_unit(
         A schedule of an unscheduled PrimFunc named ``main``.
     lanes : int
         Elements of a vector, and columns of a tile of the unit.
+    block : int
+        Queries whose scores exist at a time.
     mr, nr : int
         Rows and columns whose sums are in the unit's registers.
     depth : int
@@ -104,7 +112,7 @@ def schedule_attention_matrix_unit(
     # What is in parts is read in vectors that do not cross the end of a stretch of them.
     width = depth if nest.n > depth else lanes
     sums = [reduce_in_lanes(sch, name, lanes, width // lanes, width) for name in (nest.row_max, nest.row_sum)]
-    loops = blocks_of_queries(sch, nest, mr, group)
+    loops = blocks_of_queries(sch, nest, block, group)
     place_blocks(sch, nest, lanes, loops, keys, values)
     turn(sch, sch.get_sblock(keys), instruction)
     interleave(sch, sch.get_sblock(values), instruction)
@@ -117,7 +125,7 @@ def schedule_attention_matrix_unit(
         leave_out_maxima(sch, nest, loops.depth, [name for parts in sums for name in parts])
     if nest.ahead is not None:
         *_, vectors, _ = sch.get_loops(sch.get_sblock(nest.weight))
-        bound_loops(sch, loops.block, mr, nest.ahead, [panel, vectors, *steps, key], nest.n)
+        bound_loops(sch, loops.block, block, nest.ahead, [panel, vectors, *steps, key], nest.n)
     vectorize_last(sch, sch.get_sblock(nest.output), lanes)
     sch.annotate(loops.shared, THREADS_MARK, 1)
 
@@ -209,10 +217,13 @@ def attention_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     bounded = can_bound(func, nest) and _are_finite(held_blocks(func)[nest.score])
     fixed = {"lanes": instruction.lanes, "nr": width, "depth": width, "pad": width if nest.n % width else 0}
-    default = {**fixed, "mr": mr, "bounded": int(bounded), "group": group}
+    block = _block(nest, mr, instruction, facts(target))
+    default = {**fixed, "block": block, "mr": mr, "bounded": int(bounded), "group": group}
     candidates = tuple(sorted({*(rows for rows in _ROWS if rows <= nest.m), mr}))
+    blocks = tuple(sorted({*(rows for rows in _BLOCKS if rows <= nest.m), mr, block}))
     knobs = (
         Knob("lanes", (fixed["lanes"],), "elements in a vector"),
+        Knob("block", blocks, "queries whose scores exist at a time"),
         Knob("mr", candidates, "queries whose sums are in tiles"),
         Knob("nr", (width,), "keys, or columns, whose sums are in tiles"),
         Knob("depth", (width,), "products of a step of a sum"),
@@ -228,10 +239,23 @@ def attention_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
         Constraint(
             f"mr is 1 to {most}, and at most the queries", lambda k: 1 <= k["mr"] <= min(most, nest.m)
         ),
+        Constraint("mr divides block", lambda k: k["block"] > 0 == k["block"] % k["mr"]),
         bounded_constraint(bounded),
         group_constraint(nest),
     )
     return KnobSpace(knobs, constraints, default)
+
+
+def _block(nest: Attention, mr: int, instruction: TileInstruction, machine: Facts) -> int:
+    """Choose the queries of a block: more than a tile's where panels of a head come from beyond L2.
+
+    With a causal mask they would all compute what the last one sees.
+    """
+    panels = nest.n * (nest.d + nest.columns) * instruction.parts * instruction.part_bytes
+    if panels <= machine.l2_bytes * _KEPT or nest.ahead is not None:
+        return mr
+    tiles = ceil(nest.m / mr)
+    return mr * ceil(tiles / ceil(tiles / _TILES))
 
 
 def _is_worth_it(nest: Attention, mr: int, group: int, width: int) -> bool:

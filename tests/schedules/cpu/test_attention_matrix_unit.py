@@ -1,5 +1,6 @@
 """Attention by a matrix unit: that every point is right, exact, and where it applies."""
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import tunesmith as ts
 from tunesmith.kernels.attention import vary
 from tunesmith.kernels.operator import as_prim_func
-from tunesmith.machine.facts import has_feature
+from tunesmith.machine.facts import facts, has_feature
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.code_generation import finished
@@ -150,6 +151,20 @@ def test_heads_that_share_keys_share_their_panels(amx):
     for group, heads in ((1, 8), (4, 2)):
         text = finished(ATTENTION_MATRIX_UNIT.scheduled(func, amx, {"group": group}).mod, amx).script()
         assert f"in T.parallel(T.int64({heads}))" in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "block"),
+    [({"m": 1024, "n": 1024}, 32), ({"m": 4096, "n": 4096}, 128), ({"m": 75, "n": 4096}, 75)],
+)
+def test_panels_from_beyond_l2_are_read_once_for_several_tiles(shape, block, amx, monkeypatch):
+    machine = replace(facts(amx), l2_bytes=2 << 20)
+    monkeypatch.setattr(attention_matrix_unit, "facts", lambda _: machine)
+    func = ts.workload("attention", heads=8, d=64, **shape).func
+    assert ATTENTION_MATRIX_UNIT.space(func, amx).default["block"] == block
+    causal = ts.workload("attention", heads=8, d=64, causal=1, **shape).func
+    default = ATTENTION_MATRIX_UNIT.space(causal, amx).default
+    assert default["block"] == default["mr"]
 
 
 @pytest.mark.parametrize(
