@@ -43,9 +43,9 @@ from .tile_choice import TileChoice, tile_choice
 # element for these. Of turning an element of a weight by itself. Fitted to 109 matmuls and convolutions, most
 # within 0.8 to 1.2.
 _OF_ROW, _OF_SINGLE_ROW, _OF_SUMS, _OF_VECTOR, _OF_PACKING, _OF_TURNING = 1.6, 2.5, 6, 0.62, 0.9, 1.5
-# Of splitting an element that its thread then reads, from L2 or from beyond; of one that others read as well;
-# and of starting to, where threads wait for each other or each has products of its own.
-_OF_NEAR, _OF_OWN, _OF_SHARED, _OF_WAITING, _OF_START = 0.5, 0.75, 2.5, 120_000, 40_000
+# Of splitting an element: of a product of a batch, data and weight, which its thread reads from L2; one that
+# its thread reads from beyond; one that others read as well. And of starting to, where threads wait.
+_OF_NEAR, _OF_OWN, _OF_SHARED, _OF_WAITING = (0.9, 0.25), 0.75, 2.5, 120_000
 
 # So many copies of a pixel, at most. Time over that of vectors: 3x3 windows of 7x7 and 14x14 pixels 1.05 and
 # 1.06; by 2, which are 2.25 copies, 0.8 to 0.9.
@@ -156,7 +156,8 @@ def _default(choice: TileChoice, mr: int, depth: int, item: int) -> dict[str, in
     nest, threads = choice.nest, choice.threads
     tiles, kept = choice.row_tiles(mr), int(choice.machine.l2_bytes * _KEPT)
     more = nest.outer_rows * nest.row_extent * nest.channels > nest.columns * nest.depth
-    by_rows = more and ceil(tiles / threads) * threads <= UNEVEN * tiles
+    # Of a batch each product splits what it reads itself, and just before.
+    by_rows = more and ceil(tiles / threads) * threads <= UNEVEN * tiles and not nest.batch
     nr = columns_of_tile(choice, mr, 1 if by_rows else threads)
     panels = choice.panels(nr)
     if by_rows:
@@ -219,9 +220,9 @@ def _splitting(choice: TileChoice, data: int, depth: int) -> float:
     sizes = data, nest.columns * nest.depth
     if choice.threads > 1:
         return max(sizes) * _OF_OWN + min(sizes) * _OF_SHARED + _OF_WAITING
-    l2_bytes = choice.machine.l2_bytes * choice.machine.cores
-    near = nest.batches * sum(sizes) * _SUM_BYTES <= l2_bytes and nest.channels % depth == 0
-    return nest.batches * sum(sizes) * (_OF_NEAR if near else _OF_OWN) + _OF_START
+    near = sum(sizes) * _SUM_BYTES <= choice.machine.l2_bytes and nest.channels % depth == 0
+    of_data, of_weight = _OF_NEAR if near else (_OF_OWN, _OF_OWN)
+    return nest.batches * (sizes[0] * of_data + sizes[1] * of_weight)
 
 
 FLOAT32_MATRIX_UNIT = ScheduleRule(

@@ -77,8 +77,9 @@ def schedule_matrix_unit(
         lanes=lanes, nr=nr, block_columns=block_columns, split_columns=split_columns, pack=pack,
         beside=beside, grouping=instruction, whole_sums=whole_sums,
     )  # fmt: skip
-    if operands.copy is not None and not split_columns and block_columns * nr >= nest.columns:
-        # No two blocks read the same lines.
+    whole_lines = block_columns * nr >= nest.columns and (not split_columns or nest.batch)
+    if operands.copy is not None and whole_lines:
+        # No two blocks, or those of no two products of a batch, read the same lines.
         sch.compute_at(operands.copy, threads)
         copy_lines(sch, nest, operands.copy, lanes, cut=True, parallel=False)
     sch.decompose_reduction(block, sums[0])
