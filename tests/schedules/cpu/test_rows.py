@@ -1,5 +1,6 @@
 """Functions that work row by row: which they are, and that every point of their space is right."""
 
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -8,10 +9,11 @@ from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
-from tunesmith.schedules import rules_for
+from tunesmith.schedules import rules_for, streaming
 from tunesmith.schedules.algorithms import has_algorithm
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.code_generation import generate_code
+from tunesmith.schedules.cpu import row_space
 from tunesmith.schedules.cpu.rows import ROWS
 from tunesmith.schedules.lane_reduction import best_width
 from tunesmith.schedules.row_nest import find_rows
@@ -301,3 +303,21 @@ def test_a_mean_of_as_many_rows_as_a_vector_is_no_row(assert_right):
 def test_maxima_of_half_floats_are_right(operator, axes, dtype, target, assert_right):
     workload = ts.workload(operator, dtype=dtype, a=33, b=1, c=3, d=16, axes=axes)
     assert_right(workload, ROWS.scheduled(workload.func, target))
+
+
+@pytest.mark.parametrize(
+    ("operator", "rows", "l3", "ahead"),
+    [
+        ("softmax", 4608, 480, 4),
+        ("softmax", 4608, 32, 0),
+        ("softmax", 512, 480, 0),
+        ("layer_norm", 4608, 480, 0),
+    ],
+)
+def test_rows_of_exponentials_are_fetched_ahead_from_an_l3_far_away(operator, rows, l3, ahead, monkeypatch):
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    machine = replace(facts(target), l2_bytes=2 << 20, l3_bytes=l3 << 20)
+    for module in (row_space, streaming):
+        monkeypatch.setattr(module, "facts", lambda _: machine)
+    func = ts.workload(operator, m=rows, n=384).func
+    assert ROWS.space(func, target).default["ahead"] == ahead
