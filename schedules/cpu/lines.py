@@ -63,7 +63,8 @@ def schedule_lines(sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int,
     window = loops[len(loops) - taps :]
     sch.reorder(*outer, blocks, line, tile, *window, vector, lane)
     sch.reverse_compute_at(tail, line)
-    sch.compute_at(wide, blocks)
+    # Windows that are dilated by as much as they move read one phase only.
+    sch.compute_at(wide, blocks, preserve_unit_loops=phases > 1)
     line, *within = sch.get_loops(wide)[-2 if phases == 1 else -3 :]
     if phases > 1:
         phase, along = within

@@ -51,6 +51,7 @@ WORKLOADS = {
     "strided": conv2d(stride=2),
     "strided_by_three": conv2d(stride=3, kw=5, padding=2, **FUSED),
     "strided_dilated": conv2d(stride=2, dilation=3, padding=3, w=30),
+    "strided_as_dilated": conv2d(stride=2, dilation=2, n=3, h=31, w=31, ci=40, co=40, groups=40),
     "dilated": conv2d(dilation=2, padding=2),
     "fused": conv2d(**FUSED),
     "several_of_a_channel": conv2d(co=8, **FUSED),
