@@ -34,7 +34,7 @@ from tvm.tirx import FloatImm, IterVar, Mul, Select, Sub
 from tvm_ffi import structural_map
 
 from .analysis import index_variables, loads_of
-from .attention_nest import LITTLE, LONGEST, PARTS, TOTAL, Attention
+from .attention_nest import LITTLE, LONGEST, PADDED_KEYS, PARTS, TOTAL, Attention
 from .products import product_operands
 from .restatement import held_block, held_blocks, nests, replaced, whole, with_nests
 from .vector_expressions import shuffled
@@ -83,7 +83,7 @@ def with_bound(func: Any, nest: Attention, lanes: int) -> Any:
     for loops in nests(func):
         name = str(held_block(loops).name_hint)
         if name == nest.product:
-            body += [_longest(blocks[name], which, longest[which]) for which in (0, 1)]
+            body += [_longest(blocks, name, which, longest[which]) for which in (0, 1)]
             body.append(_stage([*longest, little], lambda queries, keys: _is_little(queries, keys, scale)))
         body.append(_rewritten(loops, _value(blocks, nest, name, little, total)))
         if name == nest.score:
@@ -130,15 +130,19 @@ def _read(load: Any) -> Any:
     return tirx.BufferRegion(load.source, [Range.from_min_extent(i, whole(1)) for i in load.indices])
 
 
-def _longest(product: Any, which: int, longest: Any) -> Any:
+def _longest(blocks: Mapping[str, Any], product: str, which: int, longest: Any) -> Any:
     """Return the loop nest that finds the largest sum of squares of a head's queries or keys.
 
     It says how each row is summed, in vectors: TVM's primitives would sum the parts of all rows in memory.
     """
-    operands = product_operands(product)
+    operands = product_operands(blocks[product])
     assert operands is not None, "attention is found by its products"
-    load, (head, *rows, along) = operands[which], product.iter_vars
-    count, length = (int(axis.dom.extent) for axis in (rows[which], along))
+    load, (head, *rows, along) = operands[which], blocks[product].iter_vars
+    source, count, length = load.source, int(rows[which].dom.extent), int(along.dom.extent)
+    if str(source.name) == PADDED_KEYS:
+        # What is filled up is not longer; and TVM loses a buffer of bfloat16 whose vectors have names.
+        source = blocks[PADDED_KEYS].reads[0].source
+        count = int(source.shape[1])
     h, i = (tirx.Var(name, "int64") for name in "hi")
     *place, _ = (replaced(index, {head.var: h, rows[which].var: i}) for index in load.indices)
     lanes = gcd(length, _MOST_LANES)
@@ -146,17 +150,17 @@ def _longest(product: Any, which: int, longest: Any) -> Any:
     first, *more = (vector * vector for vector in vectors)
     folded, total = _lane_sum(sum(more, first), lanes)
     for number, vector in reversed(list(enumerate(vectors))):
-        read = load.source.vload([*place, whole(number * lanes)], f"{load.source.dtype}x{lanes}")
+        read = source.vload([*place, whole(number * lanes)], f"{source.dtype}x{lanes}")
         folded.insert(0, tirx.Bind(vector, read.astype(f"{_SUMMED}x{lanes}")))
     largest = tirx.BufferStore(longest, tirx.max(longest[h], total), [h])
     zero = tirx.BufferStore(longest, tirx.const(0, _SUMMED), [h])
     body = tirx.SeqStmt([zero, _loop(i, count, tirx.SeqStmt([*folded, largest]))])
     region = [
         Range(whole(0), extent) if index_variables([index]) & {i} else Range.from_min_extent(index, whole(1))
-        for index, extent in zip(place, load.source.shape, strict=False)
+        for index, extent in zip(place, source.shape, strict=False)
     ]
-    region.append(Range(whole(0), load.source.shape[-1]))
-    return _nest([h], longest, tirx.BufferRegion(load.source, region), body)
+    region.append(Range(whole(0), source.shape[-1]))
+    return _nest([h], longest, tirx.BufferRegion(source, region), body)
 
 
 def _total(parts: Any, total: Any) -> Any:
