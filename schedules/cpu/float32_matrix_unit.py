@@ -97,8 +97,9 @@ class _Tiles:
     @property
     def space(self) -> KnobSpace:
         """The space around these."""
-        item = self.instruction.parts * self.instruction.part_bytes
-        return tiles_around(self.choice, _default(self.choice, self.mr, self.depth, item))
+        item, nest = self.instruction.parts * self.instruction.part_bytes, self.choice.nest
+        data = nest.outer_rows * nest.row_extent * nest.channels if nest.plain else self.split
+        return tiles_around(self.choice, _default(self.choice, self.mr, self.depth, item, data))
 
 
 def float32_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
@@ -163,8 +164,8 @@ def _cheapest_rows(extent: int) -> int:
     return min(range(1, min(2 * TILE_ROWS, extent) + 1), key=cost)
 
 
-def _default(choice: TileChoice, mr: int, depth: int, item: int) -> dict[str, int]:
-    """Choose columns and blocks; an element that is split has so many bytes.
+def _default(choice: TileChoice, mr: int, depth: int, item: int, data: int) -> dict[str, int]:
+    """Choose columns and blocks; an element that is split has so many bytes, and there are so many of data.
 
     Threads share the rows where data are larger than the weight: each splits its own data, block by block,
     and streams the panels. They share the columns otherwise. A block keeps its rows, or its panels, in L2,
@@ -172,7 +173,7 @@ def _default(choice: TileChoice, mr: int, depth: int, item: int) -> dict[str, in
     """
     nest, threads = choice.nest, choice.threads
     tiles, kept = choice.row_tiles(mr), int(choice.machine.l2_bytes * _KEPT)
-    more = nest.outer_rows * nest.row_extent * nest.channels > nest.columns * nest.depth
+    more = data > nest.columns * nest.depth
     # Of a batch each product splits what it reads itself, and just before.
     by_rows = more and ceil(tiles / threads) * threads <= UNEVEN * tiles and not nest.batch
     nr = columns_of_tile(choice, mr, 1 if by_rows else threads)

@@ -202,6 +202,14 @@ def test_rows_of_parts_are_no_power_of_two_apart(k, apart, always, amx):
     assert f"alloc_buffer(({64 * apart * 3 * 32},)" in copy
 
 
+@pytest.mark.parametrize(("stride", "by_columns"), [(1, 1), (2, 0)])
+def test_threads_share_the_larger_of_what_is_read(stride, by_columns, always, amx):
+    """Windows that move by 2 read four pixels for one: 56x56 of 128 channels take 0.68 by lines."""
+    image = {**IMAGE, "n": 1, "h": 28 * stride, "w": 28 * stride, "ci": 128, "co": 128, "stride": stride}
+    default = FLOAT32_MATRIX_UNIT.space(ts.workload("conv2d", **image).func, amx).default
+    assert default["split_columns"] == by_columns
+
+
 def test_a_constant_weight_is_split_in_the_call(always, amx):
     """Nobody packs it before: its panels would be of float32."""
     func = of("whole").func.with_attr(CONSTANT_ARGUMENTS, [1])
