@@ -57,19 +57,34 @@ def exceeds_caches(func: Any, target: Any) -> int:
 
     Of a table from which rows are gathered no more is read than is written.
     """
+    return int(_exceeds(func, facts(target).l3_bytes))
+
+
+def exceeds_near_caches(func: Any, target: Any) -> int:
+    """Return 1 where that is so of the caches before an L3 that is far away, else 0.
+
+    Such an L3 is no faster than memory, and a store reads the line from there first. Gathered rows come from
+    either as slowly.
+    """
+    machine = facts(target)
+    near = machine.l2_bytes * machine.cores
+    return int(machine.has_far_l3 and not gathered_buffers(func.body) and _exceeds(func, near))
+
+
+def _exceeds(func: Any, cache_bytes: int) -> bool:
+    """Tell whether what a function touches exceeds a cache, and its output is a good part of it."""
     sizes, gathered = [], gathered_buffers(func.body)
     for parameter in func.params:
         extents = getattr(parameter, "shape", None)
         if extents is None or not all(hasattr(extent, "value") for extent in extents):
-            return 0
+            return False
         elements: int = prod(int(extent) for extent in extents)
         sizes.append(elements * int(tvm.DataType(str(parameter.dtype)).bits) // 8)
     sizes = [
         min(size, sizes[-1]) if any(parameter.same_as(each) for each in gathered) else size
         for parameter, size in zip(func.params, sizes, strict=True)
     ]
-    last = facts(target).l3_bytes
-    return int(sum(sizes) > last and sizes[-1] > last // _PART_OF_CACHE)
+    return sum(sizes) > cache_bytes and sizes[-1] > cache_bytes // _PART_OF_CACHE
 
 
 def streams(dtype: str) -> bool:

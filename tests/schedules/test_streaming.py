@@ -1,13 +1,14 @@
 """Outputs written past the caches: where that is the default, in which instructions, and that it is right."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
-from tunesmith.schedules import rule, rules_for
+from tunesmith.schedules import rule, rules_for, streaming
 from tunesmith.schedules.streaming import STREAM_MARK, exceeds_caches, stream_vectors
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
 from tvm.script import tirx as T
@@ -155,3 +156,23 @@ def test_a_trace_with_a_streaming_store_is_replayed(target, assert_right):
     trace = trace_text(rule_of(workload, target).scheduled(workload.func, target, {"stream": 1}))
     assert "tunesmith_stream" in trace and "define void" not in trace
     assert_right(workload, replay_trace(trace, workload.func))
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "l3", "past"),
+    [
+        ("relu", {"m": 3136, "n": 256}, 480, 1),
+        ("relu", {"m": 3136, "n": 256}, 32, 0),
+        ("relu", {"m": 784, "n": 512}, 480, 0),  # L2 holds it
+        ("silu", {"m": 3136, "n": 256}, 480, 0),  # exponentials take longer than stores
+        ("gather", {"v": 30522, "d": 768, "m": 3072}, 480, 0),
+        ("concat", {"a": 1, "b": 256, "c": 256, "d": 128, "more": 128, "axis": "d"}, 480, 1),
+    ],
+)
+def test_an_l3_far_away_is_written_past_as_well(operator, shape, l3, past, monkeypatch):
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    machine = replace(facts(target), l2_bytes=2 << 20, l3_bytes=l3 << 20)
+    monkeypatch.setattr(streaming, "facts", lambda _: machine)
+    func = ts.workload(operator, **shape).func
+    space = rule("general").space(func, target)
+    assert space.default["stream"] == past
