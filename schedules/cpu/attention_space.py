@@ -284,8 +284,9 @@ def group_knob(nest: Attention) -> Knob:
 
 def group_constraint(nest: Attention) -> Constraint:
     """Return its rule."""
+    rule = " or ".join(map(str, sorted({1, nest.group})))
     return Constraint(
-        f"group is 1 or {nest.group}, as many heads as share keys", lambda k: k["group"] in (1, nest.group)
+        f"group is {rule}: {nest.group} heads in a row share keys", lambda k: k["group"] in (1, nest.group)
     )
 
 

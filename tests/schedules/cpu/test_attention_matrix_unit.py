@@ -8,9 +8,11 @@ import pytest
 import tunesmith as ts
 from tunesmith.kernels.attention import vary
 from tunesmith.kernels.operator import as_prim_func
+from tunesmith.machine.arrays import aligned_empty
 from tunesmith.machine.facts import facts, has_feature
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
+from tunesmith.schedules.c_source import c_source
 from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.cpu import attention_matrix_unit
 from tunesmith.schedules.cpu.attention import ATTENTION
@@ -151,6 +153,18 @@ def test_heads_that_share_keys_share_their_panels(amx):
     for group, heads in ((1, 8), (4, 2)):
         text = finished(ATTENTION_MATRIX_UNIT.scheduled(func, amx, {"group": group}).mod, amx).script()
         assert f"in T.parallel(T.int64({heads}))" in text
+
+
+@pytest.mark.parametrize("name", ["odd_keys", "causal"])
+def test_c_source_says_in_float32_what_is_computed(name, always, amx, compiled_c):
+    workload = of(name)
+    source = c_source(ATTENTION_MATRIX_UNIT.scheduled(workload.func, amx), "kernel")
+    function, _ = compiled_c(source, "kernel")
+    inputs = inputs_of(workload, 0)
+    out = aligned_empty(inputs[0].shape, "float32")
+    function(*inputs, out)
+    verdict = compare(out, expected_output(workload, inputs), workload_tolerance(workload))
+    assert verdict.ok, verdict.message
 
 
 @pytest.mark.parametrize(
