@@ -56,9 +56,9 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_it_is_the_default_and_right(name, target, assert_right):
+def test_it_is_the_default_and_right(name, target, without_tiles, assert_right):
     workload = WORKLOADS[name]
-    assert rules_for(workload.func, target)[0] is FLAT_PIXELS
+    assert rules_for(workload.func, without_tiles)[0] is FLAT_PIXELS
     assert_right(workload, FLAT_PIXELS.scheduled(workload.func, target))
 
 
