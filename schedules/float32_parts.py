@@ -87,11 +87,9 @@ def in_parts(body: Any, parted: Mapping[Any, PartedBuffer]) -> Any:
 
     def loaded(load: Any) -> Any:
         into = parted.get(load.source)
-        return (
-            load
-            if into is None
-            else _whole([into.buffer[into.place(load.indices, i)] for i in range(_PARTS)])
-        )
+        if into is None:
+            return load
+        return _whole([into.buffer[into.place(load.indices, part)] for part in range(_PARTS)])
 
     def stored(store: Any) -> Any:
         if store.buffer not in parted:

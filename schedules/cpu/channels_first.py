@@ -68,8 +68,7 @@ def channels_first_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpa
     found = find_channels_first(func)
     if found is None:
         return None
-    dtype = str(found.block.writes[0].source.dtype)
-    widest = min(facts(target).lanes(dtype), _SQUARES[-1])
+    widest = min(_lanes(found, target), _SQUARES[-1])
     if not {IMAGE, RESULT} & set(squares_of(found, widest)):
         return None
     if inner is FLOAT32_MATRIX_UNIT and is_pointwise(found):
@@ -119,7 +118,7 @@ def _flat_lanes(func: Any, target: Any) -> int:
     first = find_channels_first(func)
     if first is None:
         return 0
-    lanes, pointwise = facts(target).lanes(str(first.block.writes[0].source.dtype)), is_pointwise(first)
+    lanes, pointwise = _lanes(first, target), is_pointwise(first)
     # With more channels a window's pixels are copied too often: times by those of `CONV2D_CHANNELS_FIRST`, 2
     # threads of a Zen 4, 3x3: 16 to 16 and 32 to 32 at 112x112 1.23 and 1.11, 3 to 64 at 224x224 0.79.
     if not pointwise and IMAGE in squares_of(first, lanes):
@@ -128,9 +127,14 @@ def _flat_lanes(func: Any, target: Any) -> int:
     return next((part for part in parts if find_flat(func, part)), 0)
 
 
+def _lanes(found: ChannelsFirst, target: Any) -> int:
+    """Return the elements of the result in a vector."""
+    return facts(target).lanes(str(found.block.writes[0].source.dtype))
+
+
 def _wastes_columns(first: ChannelsFirst, target: Any) -> bool:
     """Tell whether columns of tiles of the unit are left empty for each of several images."""
-    lanes = facts(target).lanes(str(first.block.writes[0].source.dtype))
+    lanes = _lanes(first, target)
     images, pixels = int(first.output.shape[0]), prod(pixels_of(first.output))
     return images >= _SEVERAL_IMAGES and ceil(pixels / lanes) * lanes > _MUCH_WASTE * pixels
 
