@@ -113,7 +113,7 @@ def lines_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: k["lines"] > 0 and lines % k["lines"] == 0,
             ),
             Constraint(
-                f"phases is 1, or {apart}: by so many elements windows move",
+                f"phases is {' or '.join(map(str, sorted({1, apart})))}: windows move by {apart}",
                 lambda k: k["phases"] in (1, apart),
             ),
         ),
