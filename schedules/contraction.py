@@ -162,6 +162,10 @@ class Contraction:
         """Products summed for one output."""
         return prod(self.extents[position] for position in self.reductions)
 
+    def share_met(self, mr: int) -> float:
+        """Return the share of all products whose taps meet data, in tiles of ``mr`` rows, not only zeros."""
+        return prod(axis.share(mr if axis.row == self.rows[-1] else 1) for axis in self.padded)
+
     def operands(self, block: Any) -> tuple[TensorLoad, TensorLoad]:
         """Return the loads of data and weight by the block that sums their products."""
         found = product_operands(block)

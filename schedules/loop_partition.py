@@ -16,7 +16,7 @@ from tvm_ffi import structural_walk
 from .loop_bounds import BOUNDING_MARK, shorten_loops
 from .matrix_tiles import THREADS_MARK, use_matrix_tiles
 from .needless_loops import NEEDLESS_MARK, skip_needless_loops
-from .padded_taps import FILLED_MARK, TAPS_MARK, note_columns, shorten_taps
+from .padded_taps import FILLED_MARK, TAPS_MARK, note_taps, shorten_taps
 from .panel_prefetch import PANELS_MARK, set_rows_apart, share_fetches
 from .quotients import lessen_quotients
 from .restatement import with_functions
@@ -29,7 +29,7 @@ PARTITION_MARK = "pragma_loop_partition_hint"
 # TVM's first steps on a scheduled function, as far as its pass needs them: blocks become plain loops.
 _LOWER = tvm.ir.transform.Sequential(
     [
-        note_columns,
+        note_taps,
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),

@@ -16,7 +16,7 @@ short when blocks have become plain loops (`loop_partition`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -30,11 +30,14 @@ from .window_padding import FilledAxis, PaddedAxis
 TAPS_MARK = "tunesmith.taps"
 """Annotation of a loop over taps: from where to where the elements under them are data."""
 
+FIRST_MARK = "tunesmith.first_element"
+"""Statement around such a loop: the element under the first tap, of a tile's first output."""
+
 FILLED_MARK = "tunesmith.filled_taps"
 """Annotation of a loop over taps: where a tile's columns are, how many, and the zeros before their taps."""
 
 BUFFER_MARK = "tunesmith.taps_of"
-"""Annotation of a loop over taps: the name of the buffer whose elements these are."""
+"""Annotation of a loop over taps with `TAPS_MARK`: the name of the buffer whose elements these are."""
 
 
 def leave_out_padding(
@@ -81,24 +84,61 @@ def leave_out_filling(
 
 
 def _noted(loop: Any) -> Any:
-    """Note before a marked loop which tile of columns it is for: once blocks are gone, nothing tells."""
-    if FILLED_MARK not in loop.annotations:
-        return loop
+    """Note around a marked loop what it is for: once blocks are gone, nothing tells."""
+    noted = loop
+    if FILLED_MARK in loop.annotations:
+        noted = tirx.AttrStmt(loop.annotations[FILLED_MARK], FILLED_MARK, _tile_of_columns(loop), noted)
+    if TAPS_MARK in loop.annotations:
+        first, *steps = _elements_under(loop)
+        noted = tirx.AttrStmt([*loop.annotations[TAPS_MARK], *steps, loop.extent], FIRST_MARK, first, noted)
+    return noted
+
+
+def _tile_of_columns(loop: Any) -> Any:
+    """Return which tile of columns a loop is for, by those around it."""
     column, nr, *_ = (int(number) for number in loop.annotations[FILLED_MARK])
+    block, inner = _block_in(loop, lambda block: True)
+    return tirx.floordiv(replaced(block.iter_values[column], {each.loop_var: each.min for each in inner}), nr)
+
+
+def _elements_under(loop: Any) -> tuple[Any, int, int]:
+    """Return the element under the first tap of a tile's first output, and how far it is to others.
+
+    These are that under the next tap, and that of the last output.
+    """
+    data, tap = str(loop.annotations[BUFFER_MARK]), loop.loop_var
+    realize, inner = _block_in(loop, lambda block: any(each.source.name == data for each in block.reads))
+    values = dict(zip((v.var for v in realize.block.iter_vars), realize.iter_values, strict=True))
+    read = next(load for load in loads_of(realize.block.body) if load.source.name == data)
+    indices = (replaced(index, values) for index in read.indices)
+    index = next(each for each in indices if tap in index_variables([each]))
+    zero, one = (tirx.const(number, tap.ty.dtype) for number in (0, 1))
+    begin = {tap: zero, **{each.loop_var: each.min for each in inner}}
+    end = {tap: zero, **{each.loop_var: each.min + each.extent - 1 for each in inner}}
+    first, simplify = replaced(index, begin), Analyzer().simplify
+    return first, *(simplify(replaced(index, other) - first) for other in ({**begin, tap: one}, end))
+
+
+def _block_in(loop: Any, wanted: Callable[[Any], bool]) -> tuple[Any, list[Any]]:
+    """Return the realisation of the first wanted block in a loop, and all loops in there."""
     found: list[Any] = []
     structural_walk(loop.body, [(s_tir.SBlockRealize, found.append), (tirx.For, found.append)])
-    block = next(each for each in found if isinstance(each, s_tir.SBlockRealize))
-    inner = {each.loop_var: each.min for each in found if isinstance(each, tirx.For)}
-    tile = tirx.floordiv(replaced(block.iter_values[column], inner), nr)
-    return tirx.AttrStmt(loop.annotations[FILLED_MARK], FILLED_MARK, tile, loop)
+    blocks = (each for each in found if isinstance(each, s_tir.SBlockRealize) and wanted(each.block))
+    return next(blocks), [each for each in found if isinstance(each, tirx.For)]
 
 
-def _without_filling(note: Any) -> Any:
-    """Return the loop after a note, over the taps that its tile has; another statement as it is."""
-    if note.attr_key != FILLED_MARK:
-        return note
-    loop, tile = note.body, note.value
-    tap, (_, _, *zeros) = loop.loop_var, (int(number) for number in note.node)
+def _shortened(note: Any) -> Any:
+    """Return the loop after a note, over the taps that its tile has or meets; another statement as it is."""
+    if note.attr_key == FILLED_MARK:
+        return _without_filling(note.body, note.value, [int(number) for number in note.node[2:]])
+    if note.attr_key == FIRST_MARK:
+        return _without_padding(note.body, note.value, *(int(number) for number in note.node))
+    return note
+
+
+def _without_filling(loop: Any, tile: Any, zeros: Sequence[int]) -> Any:
+    """Return a loop over the taps after the zeros of its tile."""
+    tap = loop.loop_var
     start = tirx.const(zeros[0], tap.ty.dtype)
     for at in range(1, len(zeros)):
         if zeros[at] != zeros[at - 1]:
@@ -107,37 +147,31 @@ def _without_filling(note: Any) -> Any:
     return without_mark(loop, FILLED_MARK, extent=loop.extent - start, body=body)
 
 
-def _shortened(loop: Any) -> Any:
-    """Return a marked loop over the taps under which a tile meets data; another loop as it is."""
-    if TAPS_MARK not in loop.annotations:
-        return loop
-    low, high = (int(number) for number in loop.annotations[TAPS_MARK])
-    data, tap = str(loop.annotations[BUFFER_MARK]), loop.loop_var
-    read = next(load for load in loads_of(loop.body) if load.source.name == data)
-    index = next(i for i in read.indices if tap in index_variables([i]))
-    inner: list[Any] = []
-    structural_walk(loop.body, [(tirx.For, inner.append)])
-    zero, one = (tirx.const(number, tap.ty.dtype) for number in (0, 1))
-    dilation = Analyzer().simplify(replaced(index, {tap: one}) - replaced(index, {tap: zero}))
-    first = replaced(index, {tap: zero, **{each.loop_var: each.min for each in inner}})
-    last = replaced(index, {tap: zero, **{each.loop_var: each.min + each.extent - 1 for each in inner}})
-    start = tirx.max(zero, tirx.floordiv(low - last + dilation - 1, dilation))
+def _without_padding(
+    loop: Any, first: Any, low: int, high: int, dilation: int, reach: int, extent: int
+) -> Any:
+    """Return a loop over the taps under which a tile meets data.
+
+    ``reach``: how far the element under its last output is from that under its first. Of ``extent`` taps those that are only filled up may be gone already.
+    """
+    tap, zero = loop.loop_var, tirx.const(0, loop.loop_var.ty.dtype)
+    first = first + dilation * (extent - loop.extent)
+    start = tirx.max(zero, tirx.floordiv(low - first - reach + dilation - 1, dilation))
     end = tirx.min(loop.extent, tirx.floordiv(high - first + dilation - 1, dilation))
     body = replaced(loop.body, {tap: tap + start})
     return tirx.For(tap, zero, tirx.max(zero, end - start), loop.kind, body)
 
 
 def _shorten(func: Any, _mod: Any, _context: Any) -> Any:
-    shorter = structural_map(func.body, [(tirx.AttrStmt, _without_filling)])
-    return func.with_body(structural_map(shorter, [(tirx.For, _shortened)]))
+    return func.with_body(structural_map(func.body, [(tirx.AttrStmt, _shortened)]))
 
 
 def _note(func: Any, _mod: Any, _context: Any) -> Any:
     return func.with_body(structural_map(func.body, [(tirx.For, _noted)]))
 
 
-note_columns = tirx.transform.prim_func_pass(_note, opt_level=0)
-"""The pass that notes, in functions of blocks, which columns marked loops are for."""
+note_taps = tirx.transform.prim_func_pass(_note, opt_level=0)
+"""The pass that notes, in functions of blocks, what marked loops are for."""
 
 shorten_taps = tirx.transform.prim_func_pass(_shorten, opt_level=0)
 """The pass that cuts marked loops short in functions of plain loops."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,36 @@ class PaddedAxis:
     Parameters
     ----------
     tap : int
-        The loop over the taps; the element under one grows with it, by the dilation, and with the output.
+        The loop over the taps.
+    row : int or None
+        The loop over the outputs, if there are several.
     low, high : int
         Where the data lie.
+    dilation, stride : int
+        Elements from one tap to the next, and from one output to the next.
+    taps, rows : int
+        How many there are.
     """
 
     tap: int
+    row: int | None
     low: int
     high: int
+    dilation: int
+    stride: int
+    taps: int
+    rows: int
+
+    def share(self, mr: int) -> float:
+        """Return the share of all taps under which tiles of mr outputs meet data."""
+        tiles = range(0, self.rows, mr)
+        met = sum(self._met(tile * self.stride, (mr - 1) * self.stride) for tile in tiles)
+        return met / (len(tiles) * self.taps)
+
+    def _met(self, first: int, reach: int) -> int:
+        """Count the taps under which outputs meet data, the first of which is at an element."""
+        start = max(0, ceil((self.low - first - reach) / self.dilation))
+        return max(0, min(self.taps, ceil((self.high - first) / self.dilation)) - start)
 
 
 @dataclass(frozen=True)
@@ -135,18 +158,25 @@ def padded_axes(copy: Any, block: Any, indices: Sequence[Any]) -> tuple[PaddedAx
     indices : sequence of PrimExpr
         Where it reads the data: an index for each dimension.
     """
+    found = (_padded(block, indices[dimension], low, high) for dimension, low, high in _data_ranges(copy))
+    return tuple(axis for axis in found if axis is not None)
+
+
+def _padded(block: Any, index: Any, low: int, high: int) -> PaddedAxis | None:
+    """Return the axis of an index; None where that does not grow evenly with an output and a tap."""
     loops = {v.var: position for position, v in enumerate(block.iter_vars)}
-    found = ((_tap(block, indices[dimension]), low, high) for dimension, low, high in _data_ranges(copy))
-    return tuple(PaddedAxis(loops[tap], low, high) for tap, low, high in found if tap is not None)
-
-
-def _tap(block: Any, index: Any) -> Any:
-    """Return the axis over taps in an index; None where that does not grow evenly with all it uses."""
     used = [v for v in block.iter_vars if v.var in index_variables([index])]
-    taps = [v.var for v in used if v.iter_type == IterVar.CommReduce and int(v.dom.extent) > 1]
-    steps = detect_linear_equation(index, [v.var for v in used])
-    grows = bool(steps) and all(isinstance(step, IntImm) and int(step) > 0 for step in steps[:-1])
-    return taps[0] if len(taps) == 1 and grows else None
+    taps = [v for v in used if v.iter_type == IterVar.CommReduce and int(v.dom.extent) > 1]
+    rows = [v for v in used if v not in taps]
+    steps = detect_linear_equation(index, [v.var for v in (*taps, *rows)])
+    if len(taps) != 1 or len(rows) > 1 or not steps:
+        return None
+    if not all(isinstance(step, IntImm) and int(step) > 0 for step in steps[:-1]):
+        return None
+    dilation, stride = int(steps[0]), int(steps[1]) if rows else 0
+    row, outputs = (loops[rows[0].var], int(rows[0].dom.extent)) if rows else (None, 1)
+    extent = int(taps[0].dom.extent)
+    return PaddedAxis(loops[taps[0].var], row, low, high, dilation, stride, extent, outputs)
 
 
 def _data_ranges(copy: Any) -> list[tuple[int, int, int]]:

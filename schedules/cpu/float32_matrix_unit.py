@@ -36,7 +36,7 @@ from .matrix_unit_space import (
     tiles_around,
 )
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
-from .tile_choice import TileChoice, tile_choice
+from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
 
 # Cycles on a Xeon with AMX, loads included: of a row of a product of tiles, two of them below each other or
 # one; of storing and loading a row of sums. Of a vector of products by other instructions, and of packing an
@@ -210,7 +210,8 @@ def _is_worth_it(choice: TileChoice, mr: int, cycles: float) -> bool:
     rows, vectors = nest.outer_rows * nest.row_extent, ceil(nest.columns / choice.lanes)
     packed = nest.weight_bytes > choice.machine.l2_bytes // 2 and not nest.is_turned
     packing = nest.columns * nest.depth * _OF_PACKING if packed else 0
-    return cycles < _CLEARLY * nest.batches * (rows * vectors * nest.depth * _OF_VECTOR + packing)
+    products = rows * vectors * nest.depth * nest.share_met(min(ROW_STREAMS, nest.row_extent))
+    return cycles < _CLEARLY * nest.batches * (products * _OF_VECTOR + packing)
 
 
 def _cycles(choice: TileChoice, instruction: TileInstruction, mr: int, depth: int, split: int) -> float:
@@ -219,7 +220,8 @@ def _cycles(choice: TileChoice, instruction: TileInstruction, mr: int, depth: in
     vectors, pairs = ceil(nest.columns / choice.lanes), len(instruction.pairs)
     steps, parts = nest.depth // nest.channels * ceil(nest.channels / depth), rows_of_parts(mr)
     of_row = _OF_ROW if len(parts) > 1 else _OF_SINGLE_ROW
-    of_tile = pairs * steps * of_row * sum(max(LEAST_CYCLES, part) for part in parts) + _OF_SUMS * mr
+    products = pairs * steps * sum(max(LEAST_CYCLES, part) for part in parts) * nest.share_met(mr)
+    of_tile = products * of_row + _OF_SUMS * mr
     cycles = nest.batches * choice.row_tiles(mr) * vectors * of_tile + _splitting(choice, split, depth)
     if nest.is_turned and nest.channels % (2 * choice.lanes):  # in no whole squares
         cycles += nest.batches * nest.columns * nest.depth * _OF_TURNING

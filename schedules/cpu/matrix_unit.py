@@ -20,6 +20,7 @@ from tvm import s_tir
 from ..contraction import find_contraction
 from ..flat_rows_form import ROWS
 from ..matrix_tiles import use_tiles
+from ..padded_taps import leave_out_filling, leave_out_padding
 from ..rule import ScheduleRule
 from ..transforms import finish_tile
 from .matrix_unit_space import instruction_for, matrix_unit_space
@@ -82,7 +83,11 @@ def schedule_matrix_unit(
         # No two blocks, or those of no two products of a batch, read the same lines.
         sch.compute_at(operands.copy, threads)
         copy_lines(sch, nest, operands.copy, lanes, cut=True, parallel=False)
+    data = sch.get(block).reads[nest.data].source.name
     sch.decompose_reduction(block, sums[0])
+    loops = dict(zip(nest.reductions, sums, strict=True))
+    leave_out_padding(sch, nest.padded, data, loops)
+    leave_out_filling(sch, nest.filled, nest.column, nr, loops)
     use_tiles(sch, threads, row_tiles[-1], row)
     return panel
 

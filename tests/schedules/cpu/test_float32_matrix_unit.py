@@ -23,6 +23,8 @@ from tunesmith.schedules.cpu.winograd import WINOGRAD
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.tuning.measuring.verification import expected_output, inputs_of
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
+from tvm import tirx
+from tvm_ffi import structural_walk
 
 CPU = {"kind": "llvm", "mcpu": "sapphirerapids", "mtriple": "x86_64-linux", "num-cores": 2}
 IMAGE = {"n": 2, "h": 14, "w": 14, "ci": 64, "co": 48, "kh": 3, "kw": 3, "padding": 1}
@@ -40,9 +42,11 @@ WORKLOADS = {
     "window": ("conv2d", {**IMAGE, "bias": 1, "relu": 1}),
     "window_channels_first": ("conv2d", {**IMAGE, "layout": "NCHW"}),
     "every_second_pixel": ("conv2d", {**IMAGE, "stride": 2, "ci": 72}),
+    "taps_beyond_the_image": ("conv2d", {**IMAGE, "dilation": 12, "padding": 12, "ci": 32}),
     "pixel_by_pixel": ("conv2d", {**IMAGE, "kh": 1, "kw": 1, "padding": 0}),
     "line": ("conv1d", {"n": 2, "l": 60, "ci": 80, "co": 96, "kernel": 3, "padding": 1}),
     "turned_window": ("conv2d_transpose", {**IMAGE, "kh": 4, "kw": 4, "stride": 2}),
+    "turned_window_of_uneven_phases": ("conv2d_transpose", {**IMAGE, "stride": 2}),
 }
 
 permitted = pytest.mark.skipif(
@@ -96,6 +100,16 @@ def test_sums_are_no_less_exact_than_those_of_float32(k, low, always, target, ru
         for rule in (FLOAT32_MATRIX_UNIT, MATMUL)
     )
     assert by_unit.max() < by_vectors.max() and by_unit.std() < by_vectors.std()
+
+
+@permitted
+def test_taps_that_meet_only_zeros_are_not_multiplied(always, target, run):
+    """An infinite weight times padding is no number."""
+    data, weight = np.ones((1, 3, 4, 32), "float32"), np.full((3, 3, 32, 16), np.inf, "float32")
+    weight[1, 1] = 2
+    workload = ts.workload("conv2d", n=1, h=3, w=4, ci=32, co=16, kh=3, kw=3, padding=5, dilation=5)
+    (output,) = run(FLOAT32_MATRIX_UNIT.scheduled(workload.func, target, {"rows": 0}), (data, weight))
+    assert (output == 64).all()
 
 
 @permitted
@@ -165,6 +179,16 @@ def test_the_unit_does_all_of_it(name, always, amx):
 def lowered(shape, knobs, amx):
     schedule = FLOAT32_MATRIX_UNIT.scheduled(ts.workload("matmul", **shape).func, amx, knobs)
     return finished(schedule.mod, amx).script().splitlines()
+
+
+@pytest.mark.parametrize("kh, shorter", [(3, 1), (4, 0)])
+def test_taps_that_a_phase_has_not_are_left_out(kh, shorter, always, amx):
+    """Of a kernel of 3 by strides of 2 one phase has two taps, the other one; of 4 all have two."""
+    workload = ts.workload("conv2d_transpose", n=1, h=5, w=8, ci=32, co=32, kh=kh, kw=4, stride=2)
+    loops = []
+    mod = finished(FLOAT32_MATRIX_UNIT.scheduled(workload.func, amx).mod, amx)
+    structural_walk(mod["main"].body, (tirx.For, loops.append))
+    assert sum("Select" in str(loop.extent) for loop in loops) == shorter
 
 
 def test_lines_that_are_filled_up_have_conditions_only_at_the_end(always, amx):
