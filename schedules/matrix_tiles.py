@@ -116,19 +116,27 @@ def _tile(body: Any, step: TileStep, buffers: list[Any]) -> Any:
     sums = step.store.buffer
     by_unit = tirx.SeqStmt(_statements(step.products()))
     statements: list[Any] = []
-    for each in body if isinstance(body, tirx.SeqStmt) else [body]:
+    parts = list(body) if isinstance(body, tirx.SeqStmt) else [body]
+    sets = any(_stores_to(sums, each) and not _found(each, step.loop.same_as) for each in parts)
+    for each in parts:
         if isinstance(each, tirx.AllocBuffer) and each.buffer.same_as(sums):
             buffers.append(sums)
         elif _found(each, step.loop.same_as):
             loops = structural_map(
                 each, [(tirx.For, lambda at: by_unit if STEP_MARK in at.annotations else at)]
             )
-            summed = tirx.SeqStmt([*_statements(step.zeros()), loops, *_statements(step.stores())])
+            before = step.zeros() if sets else step.loads()
+            summed = tirx.SeqStmt([*_statements(before), loops, *_statements(step.stores())])
             there = step.condition
             statements.append(summed if there is None else tirx.IfThenElse(there, summed, None))
-        elif not _found(each, lambda s: isinstance(s, tirx.BufferStore) and s.buffer.same_as(sums)):
+        elif not _stores_to(sums, each):
             statements.append(each)
-    return tirx.SeqStmt(statements)
+    return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
+
+
+def _stores_to(buffer: Any, statement: Any) -> bool:
+    """Tell whether a statement stores to a buffer."""
+    return bool(_found(statement, lambda s: isinstance(s, tirx.BufferStore) and s.buffer.same_as(buffer)))
 
 
 def _statements(calls: Sequence[Any]) -> list[Any]:

@@ -152,7 +152,8 @@ def _without_padding(
 ) -> Any:
     """Return a loop over the taps under which a tile meets data.
 
-    ``reach``: how far the element under its last output is from that under its first. Of ``extent`` taps those that are only filled up may be gone already.
+    ``reach``: how far the element under its last output is from that under its first. Of ``extent`` taps
+    those that are only filled up may be gone already.
     """
     tap, zero = loop.loop_var, tirx.const(0, loop.loop_var.ty.dtype)
     first = first + dilation * (extent - loop.extent)

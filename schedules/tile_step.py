@@ -6,7 +6,7 @@ the weight of one column of tiles or more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, prod
@@ -184,6 +184,14 @@ class TileStep:
 
     def stores(self) -> list[Any]:
         """Return the calls after the sum."""
+        return self._each(stored)
+
+    def loads(self) -> list[Any]:
+        """Return the calls before what is added to sums that were stored."""
+        return self._each(loaded)
+
+    def _each(self, call: Callable[[int, Any, int], Any]) -> list[Any]:
+        """Return a call for each tile of sums: its number, where it is stored, how far its rows are."""
         calls = []
         for row, tiles in enumerate(self.numbers[0]):
             for column, tile in enumerate(tiles):
@@ -193,7 +201,7 @@ class TileStep:
                 }
                 sums = self.store.buffer
                 indices, apart = self._place(sums, self.store.indices, self.loop, begin)
-                calls.append(stored(tile, tirx.address_of(sums[tuple(indices)]), apart))
+                calls.append(call(tile, tirx.address_of(sums[tuple(indices)]), apart))
         return calls
 
     def _place(

@@ -20,14 +20,13 @@ from ..contraction import Contraction, find_contraction
 from ..flat_rows_form import find_flat_rows, restate
 from ..restatement import held_blocks
 from ..rule import ScheduleRule
-from ..space import KnobSpace
+from ..space import Knobs, KnobSpace
 from ..tile_step import rows_of_parts
-from .even_parts import UNEVEN, even_divisor, even_part
+from .even_parts import UNEVEN
 from .few_rows import FEW_ROWS
 from .flat_rows import either_tiles, tiles_algorithm
 from .matrix_unit import schedule_matrix_unit
 from .matrix_unit_space import (
-    BESIDE,
     LEAST_CYCLES,
     columns_of_tile,
     depth_of_step,
@@ -36,6 +35,7 @@ from .matrix_unit_space import (
     tiles_around,
 )
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
+from .sum_blocks import Blocking, with_sum_blocks
 from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
 
 # Cycles on a Xeon with AMX, loads included: of a row of a product of tiles, two of them below each other or
@@ -47,9 +47,14 @@ _OF_ROW, _OF_SINGLE_ROW, _OF_SUMS, _OF_VECTOR, _OF_PACKING, _OF_TURNING = 1.6, 2
 # its thread reads from beyond; one that others read as well. And of starting to, where threads wait.
 _OF_NEAR, _OF_OWN, _OF_SHARED, _OF_WAITING = (0.9, 0.25), 0.75, 2.5, 120_000
 
-# So many copies of a pixel, at most. Time over that of vectors: 3x3 windows of 7x7 and 14x14 pixels 1.05 and
-# 1.06; by 2, which are 2.25 copies, 0.8 to 0.9.
+# So many copies of a pixel, at most, unless the weight is as many times larger. Time over that of vectors:
+# 3x3 windows of 14x14 pixels of 256 channels 1.06; by 2, which are 2.25 copies, 0.8 to 0.9; of 7x7 of 512
+# 0.93.
 _MOST_COPIES = 4
+
+# Rows that are multiplied as soon as vectors read a weight from afar. Time over that of `few_rows`: 24 rows
+# by 512 x 4608 1.15, 32 0.93, 48 0.86, 64 0.80; 32 rows by 4096 x 4096 1.1, 48 0.94.
+_MANY_ROWS = 40
 
 # Elements under a window whose channels are filled up are copied one by one, which takes as long as so many:
 # 3x3 windows of 80x80 pixels of 100 channels to 256 take 1.3 of the time of vectors, of 166 to 48 2.5.
@@ -61,9 +66,11 @@ _OF_LOADS = 2
 # What the unit must save to be chosen for it.
 _CLEARLY = 0.93
 
-# A block keeps to this part of L2. Where all panels do, it is short: its results, written in parts of lines,
-# keep to another part. 3000 pixels of 80 to 512 channels, window of 3, take 0.70 of the time so.
-_KEPT, _RESULTS, _SUM_BYTES = 3 / 8, 1 / 8, 4
+# Panels that are packed side by side, at most: a row of 32 is a page.
+_BESIDE = 32
+
+# Bytes of a sum.
+_SUM_BYTES = 4
 
 
 def schedule_float32_matrix_unit(sch: s_tir.Schedule, *, rows: int = 0, **knobs: int) -> None:
@@ -99,7 +106,8 @@ class _Tiles:
         """The space around these."""
         item, nest = self.instruction.parts * self.instruction.part_bytes, self.choice.nest
         data = nest.outer_rows * nest.row_extent * nest.channels if nest.plain else self.split
-        return tiles_around(self.choice, _default(self.choice, self.mr, self.depth, item, data))
+        default, block = _default(self.choice, self.mr, self.depth, item, data)
+        return with_sum_blocks(tiles_around(self.choice, default), self.choice, block)
 
 
 def float32_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
@@ -108,8 +116,7 @@ def float32_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     instruction = None if nest is None else instruction_for(nest)
     if nest is None or instruction is None or instruction.parts == 1:
         return None
-    # A few rows read a large weight once: others do so as it lies.
-    if not has_feature(target, instruction.feature) or FEW_ROWS.space(func, target) is not None:
+    if not has_feature(target, instruction.feature) or _is_few_rows(func, nest, target):
         return None
     nest = replace(nest, constant_weight=False)  # split in each call
     choice = tile_choice(nest, target, instruction.products)
@@ -122,6 +129,11 @@ def float32_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     if not _is_worth_it(choice, best.mr, best.cycles):
         return None
     return lines.space if flat is None else either_tiles(lines.space, flat.space, flat.mr, best is flat)
+
+
+def _is_few_rows(func: Any, nest: Contraction, target: Any) -> bool:
+    """Tell whether so few rows read a large weight that others do so faster, as it lies."""
+    return nest.outer_rows * nest.row_extent < _MANY_ROWS and FEW_ROWS.space(func, target) is not None
 
 
 def _elements_split(func: Any, nest: Contraction, instruction: TileInstruction) -> int:
@@ -145,7 +157,10 @@ def _of_all_rows(func: Any, lines: _Tiles) -> _Tiles | None:
     """
     found = find_flat_rows(func)
     nest = lines.choice.nest
-    if found is None or found.rows * nest.depth > _MOST_COPIES * _elements_read(func, nest):
+    if found is None:
+        return None
+    many = found.rows * nest.depth > _MOST_COPIES * _elements_read(func, nest)
+    if many and found.rows * _MOST_COPIES > nest.columns:
         return None
     mr = _cheapest_rows(found.rows)
     flat = find_contraction(restate(func, mr))
@@ -164,31 +179,21 @@ def _cheapest_rows(extent: int) -> int:
     return min(range(1, min(2 * TILE_ROWS, extent) + 1), key=cost)
 
 
-def _default(choice: TileChoice, mr: int, depth: int, item: int, data: int) -> dict[str, int]:
-    """Choose columns and blocks; an element that is split has so many bytes, and there are so many of data.
+def _default(choice: TileChoice, mr: int, depth: int, item: int, data: int) -> tuple[Knobs, int]:
+    """Choose columns and blocks, that of the sum by itself.
 
-    Threads share the rows where data are larger than the weight: each splits its own data, block by block,
-    and streams the panels. They share the columns otherwise. A block keeps its rows, or its panels, in L2,
-    where one panel, or one tile of rows, after the other meets them.
+    ``item``: bytes of an element that is split; ``data``: elements of data. Threads share the rows where data
+    are larger than the weight: each splits its own data, block by block, and streams the panels. They share
+    the columns otherwise.
     """
     nest, threads = choice.nest, choice.threads
-    tiles, kept = choice.row_tiles(mr), int(choice.machine.l2_bytes * _KEPT)
     more = data > nest.columns * nest.depth
     # Of a batch each product splits what it reads itself, and just before.
-    by_rows = more and ceil(tiles / threads) * threads <= UNEVEN * tiles and not nest.batch
+    by_rows = more and ceil(choice.row_tiles(mr) / threads) * threads <= UNEVEN * choice.row_tiles(mr)
+    by_rows = by_rows and not nest.batch
     nr = columns_of_tile(choice, mr, 1 if by_rows else threads)
-    panels = choice.panels(nr)
-    if by_rows:
-        most = kept // (mr * nest.channels * item)
-        if panels * nr * nest.depth * item <= kept:
-            results = int(choice.machine.l2_bytes * _RESULTS) // (mr * nest.columns * _SUM_BYTES)
-            most = min(most, max(1, results))
-        rows, columns = choice.whole_lines(mr, even_part(tiles, most, threads)), panels
-    else:
-        rows, most = 1, kept // (nr * nest.depth * item)
-        columns = even_part(panels, most, threads)
-        if panels % columns:  # A block that is cut short would be packed element by element.
-            columns = even_divisor(panels, most, threads)
+    blocking = Blocking(choice, mr, nr, depth, item)
+    rows, columns, sums = blocking.by_rows() if by_rows else blocking.by_columns()
     default = {
         "lanes": choice.lanes,
         "mr": mr,
@@ -199,7 +204,7 @@ def _default(choice: TileChoice, mr: int, depth: int, item: int, data: int) -> d
         "split_columns": int(not by_rows),
         "pack": PACK_FIRST if by_rows else PACK_IN_BLOCK,
     }
-    return {**default, "beside": choice.weight.most_beside(default, BESIDE)}
+    return {**default, "beside": choice.weight.most_beside(default, _BESIDE)}, sums
 
 
 def _is_worth_it(choice: TileChoice, mr: int, cycles: float) -> bool:
@@ -220,7 +225,8 @@ def _cycles(choice: TileChoice, instruction: TileInstruction, mr: int, depth: in
     vectors, pairs = ceil(nest.columns / choice.lanes), len(instruction.pairs)
     steps, parts = nest.depth // nest.channels * ceil(nest.channels / depth), rows_of_parts(mr)
     of_row = _OF_ROW if len(parts) > 1 else _OF_SINGLE_ROW
-    products = pairs * steps * sum(max(LEAST_CYCLES, part) for part in parts) * nest.share_met(mr)
+    met = nest.share_met(mr) if nest.channels % depth == 0 else 1
+    products = pairs * steps * sum(max(LEAST_CYCLES, part) for part in parts) * met
     of_tile = products * of_row + _OF_SUMS * mr
     cycles = nest.batches * choice.row_tiles(mr) * vectors * of_tile + _splitting(choice, split, depth)
     if nest.is_turned and nest.channels % (2 * choice.lanes):  # in no whole squares

@@ -22,7 +22,7 @@ from ..flat_rows_form import ROWS
 from ..matrix_tiles import use_tiles
 from ..padded_taps import leave_out_filling, leave_out_padding
 from ..rule import ScheduleRule
-from ..transforms import finish_tile
+from ..transforms import finish_tile, vectorize_last
 from .matrix_unit_space import instruction_for, matrix_unit_space
 from .operand_layout import copy_lines
 from .register_tile import tile_loops
@@ -41,6 +41,7 @@ def schedule_matrix_unit(
     split_columns: int,
     pack: int,
     beside: int = 1,
+    block_sums: int = 0,
 ) -> Any:
     """Rewrite a contraction in place; return the loop over a block's panels.
 
@@ -71,22 +72,34 @@ def schedule_matrix_unit(
     )
     sums[-1], *summed = sch.split(sums[-1], [None, depth // instruction.products, instruction.products])
     sch.reorder(sums[-1], row, column, *summed)
-    finish_tile(sch, operands.tail, row_tiles[-1], stored_lanes(nest, lanes, nr))
+    wide = stored_lanes(nest, lanes, nr)
+    sum_block = None
+    if block_sums:
+        sum_block, sums[-1] = sch.split(sums[-1], [None, block_sums])
+        sch.reorder(sum_block, panel, *row_tiles, *sums)
+    else:
+        finish_tile(sch, operands.tail, row_tiles[-1], wide)
     whole_sums = operands.longer is not None or nest.channels % depth == 0
     threads = share_blocks(
         sch, nest, operands, row_block, column_block,
         lanes=lanes, nr=nr, block_columns=block_columns, split_columns=split_columns, pack=pack,
-        beside=beside, grouping=instruction, whole_sums=whole_sums,
+        beside=beside, grouping=instruction, whole_sums=whole_sums, sum_block=sum_block,
     )  # fmt: skip
+    if sum_block is not None:
+        sch.reverse_compute_at(operands.tail, threads)
+        vectorize_last(sch, operands.tail, wide)
     whole_lines = block_columns * nr >= nest.columns and (not split_columns or nest.batch)
     if operands.copy is not None and whole_lines:
         # No two blocks, or those of no two products of a batch, read the same lines.
         sch.compute_at(operands.copy, threads)
         copy_lines(sch, nest, operands.copy, lanes, cut=True, parallel=False)
     data = sch.get(block).reads[nest.data].source.name
-    sch.decompose_reduction(block, sums[0])
+    start = sch.decompose_reduction(block, sums[0] if sum_block is None else sum_block)
+    if sum_block is not None:
+        vectorize_last(sch, start, lanes)
     loops = dict(zip(nest.reductions, sums, strict=True))
-    leave_out_padding(sch, nest.padded, data, loops)
+    if nest.channels % depth == 0:  # else what is under each window is a copy
+        leave_out_padding(sch, nest.padded, data, loops)
     leave_out_filling(sch, nest.filled, nest.column, nr, loops)
     use_tiles(sch, threads, row_tiles[-1], row)
     return panel

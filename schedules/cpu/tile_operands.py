@@ -147,25 +147,32 @@ def share_blocks(
     beside: int,
     grouping: Grouping | None,
     whole_sums: bool,
+    sum_block: Any | None = None,
 ) -> Any:
     """Share blocks among the threads, and pack panels where they are read; return the loop over blocks.
 
     ``grouping``: how neighbours along the sum lie in panels, if they do. ``whole_sums``: no panel is filled
-    up along the sum while it is packed. For the others see `register_tile`.
+    up along the sum while it is packed. ``sum_block``: the loop over parts of the sum, if there is one. For
+    the others see `register_tile`.
     """
     panels, longer = operands.panels, operands.longer
-    if split_columns or pack == PACK_IN_BLOCK:
-        sch.reorder(column_block, row_block)
+    packed_in = column_block if sum_block is None else sum_block
+    blocks = (
+        [column_block, row_block] if split_columns or pack == PACK_IN_BLOCK else [row_block, column_block]
+    )
+    if sum_block is not None:
+        blocks.insert(1 if pack == PACK_IN_BLOCK else 2, sum_block)
+    sch.reorder(*blocks)
     columns = nest.columns if longer is None else ceil(nest.columns / nr) * nr
     whole = columns % (nr * (block_columns if pack == PACK_IN_BLOCK else 1)) == 0 and whole_sums
     shared = [*operands.batch, *([] if split_columns else [row_block]), column_block]
     products = 1 if grouping is None else grouping.products
     if pack == PACK_IN_BLOCK:
-        sch.compute_at(panels, column_block)
+        sch.compute_at(panels, packed_in)
         if beside > 1:
-            pack_side_by_side(sch, panels, loops_inside(sch, panels, column_block)[0], beside, grouping)
+            pack_side_by_side(sch, panels, loops_inside(sch, panels, packed_in)[0], beside, grouping)
         if longer is not None:
-            sch.compute_at(longer, column_block)
+            sch.compute_at(longer, packed_in)
             copy_in_vectors(sch, longer, gcd(nr, lanes * products), parallel=False)
         copy_panels(sch, nest, panels, lanes, whole, grouping, parallel=False)
     elif split_columns:

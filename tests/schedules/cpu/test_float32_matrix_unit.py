@@ -1,11 +1,14 @@
 """Float32 products by a matrix unit of bfloat16: that they are right and exact, and where it applies."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.arrays import aligned_empty
-from tunesmith.machine.facts import has_feature
+from tunesmith.machine.errors import InputError
+from tunesmith.machine.facts import facts, has_feature
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
@@ -19,6 +22,7 @@ from tunesmith.schedules.cpu.channels_first import (
 from tunesmith.schedules.cpu.float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from tunesmith.schedules.cpu.matmul import MATMUL
 from tunesmith.schedules.cpu.operand_layout import PACK_IN_BLOCK
+from tunesmith.schedules.cpu.tile_choice import TileChoice
 from tunesmith.schedules.cpu.winograd import WINOGRAD
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.tuning.measuring.verification import expected_output, inputs_of
@@ -42,7 +46,10 @@ WORKLOADS = {
     "window": ("conv2d", {**IMAGE, "bias": 1, "relu": 1}),
     "window_channels_first": ("conv2d", {**IMAGE, "layout": "NCHW"}),
     "every_second_pixel": ("conv2d", {**IMAGE, "stride": 2, "ci": 72}),
+    "window_of_filled_channels": ("conv2d", {**IMAGE, "ci": 70}),
     "taps_beyond_the_image": ("conv2d", {**IMAGE, "dilation": 12, "padding": 12, "ci": 32}),
+    "sum_in_parts": ("conv2d", {**IMAGE, "ci": 160, "co": 80, "bias": 1, "relu": 1}),
+    "padded_sum_in_parts": ("linear", {"m": 61, "n": 83, "k": 700, "residual": 1}),
     "pixel_by_pixel": ("conv2d", {**IMAGE, "kh": 1, "kw": 1, "padding": 0}),
     "line": ("conv1d", {"n": 2, "l": 60, "ci": 80, "co": 96, "kernel": 3, "padding": 1}),
     "turned_window": ("conv2d_transpose", {**IMAGE, "kh": 4, "kw": 4, "stride": 2}),
@@ -234,6 +241,64 @@ def test_threads_share_the_larger_of_what_is_read(stride, by_columns, always, am
     assert default["split_columns"] == by_columns
 
 
+@permitted
+@pytest.mark.parametrize("name", ["sum_in_parts", "padded_sum_in_parts"])
+@pytest.mark.parametrize("pack, split_columns", [(1, 1), (2, 0), (2, 1)])
+def test_sums_of_parts_are_right(name, pack, split_columns, always, target, assert_right):
+    workload = of(name)
+    points = FLOAT32_MATRIX_UNIT.space(workload.func, target).points
+    shared = {"pack": pack, "split_columns": split_columns}
+    points = [p for p in points if p["block_sums"] and shared.items() <= p.items() and not p.get("rows")]
+    for i in np.random.default_rng(5).choice(len(points), 4, replace=False):
+        assert_right(workload, FLOAT32_MATRIX_UNIT.scheduled(workload.func, target, points[i]))
+
+
+def test_a_part_of_the_sum_is_added_to_those_before(always, amx):
+    """Tiles begin with what is stored, and each thread packs one part of its panels at a time."""
+    shape = {"m": 64, "n": 128, "k": 256}
+    whole = {"nr": 32, "block_rows": 1, "block_columns": 2, "split_columns": 1, "pack": 1}
+    for block_sums, zeros, packed in ((0, 4, 256), (4, 0, 128), (2, 0, 64)):
+        lines = lowered(shape, {**whole, "block_sums": block_sums}, amx)
+        assert sum("tilezero" in line for line in lines) == zeros
+        (panels,) = (line for line in lines if "B_global = " in line)
+        assert f"alloc_buffer(({2 * packed * 32 * 3},)" in panels
+
+
+def test_blocks_of_two_images_in_part_do_not_store_sums(always, amx):
+    """Their results are a range of images and one of lines: more than the lines of a block."""
+    func = of("window").func
+    knobs = {"mr": 14, "block_rows": 4, "split_columns": 0, "pack": 2, "block_sums": 1}
+    with pytest.raises(InputError, match="lines of one image"):
+        FLOAT32_MATRIX_UNIT.scheduled(func, amx, knobs)
+    for rows in (7, 14, 28):
+        FLOAT32_MATRIX_UNIT.scheduled(func, amx, {**knobs, "block_rows": rows})
+
+
+FAR = {"l2_bytes": 2 << 20, "l3_bytes": 480 << 20}
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "blocks"),
+    [
+        # a panel of 590 kB does not stay in L2 while rows stream past it
+        ("matmul", {"m": 128, "n": 768, "k": 3072}, {"block_sums": 32, "block_columns": 4}),
+        ("matmul", {"m": 128, "n": 768, "k": 768}, {"block_sums": 0, "block_columns": 4}),
+        ("linear", {"m": 788, "n": 768, "k": 3072}, {"block_sums": 16, "block_rows": 7, "split_columns": 0}),
+        ("linear", {"m": 788, "n": 768, "k": 768}, {"block_sums": 0, "block_rows": 5, "split_columns": 0}),
+        # rows of 16 KiB, which are read in stretches of a page
+        ("matmul", {"m": 100, "n": 4096, "k": 4096}, {"block_sums": 4, "block_columns": 32, "beside": 32}),
+        ("matmul", {"m": 2048, "n": 2048, "k": 2048}, {"block_sums": 0, "block_columns": 2}),
+    ],
+)
+def test_long_sums_are_cut_so_that_a_block_has_several_tiles(operator, shape, blocks, amx, monkeypatch):
+    far = replace(facts(amx), **FAR)
+    monkeypatch.setattr(
+        float32_matrix_unit, "tile_choice", lambda nest, _, products: TileChoice(nest, far, products)
+    )
+    default = FLOAT32_MATRIX_UNIT.space(ts.workload(operator, **shape).func, amx).default
+    assert {name: default[name] for name in blocks} == blocks
+
+
 def test_a_constant_weight_is_split_in_the_call(always, amx):
     """Nobody packs it before: its panels would be of float32."""
     func = of("whole").func.with_attr(CONSTANT_ARGUMENTS, [1])
@@ -252,7 +317,7 @@ def test_a_constant_weight_is_split_in_the_call(always, amx):
         ("linear", {"m": 512, "n": 3072, "k": 768}, True),
         ("linear", {"m": 8, "n": 3072, "k": 768}, False),
         ("conv2d", {**IMAGE, "h": 28, "w": 28, "ci": 256, "co": 512, "kh": 1, "kw": 1, "padding": 0}, True),
-        ("conv2d", {**IMAGE, "h": 7, "w": 7, "ci": 512, "co": 512}, False),
+        ("conv2d", {**IMAGE, "h": 7, "w": 7, "ci": 512, "co": 512}, True),  # few windows beside the weight
         ("conv2d", {**IMAGE, "h": 80, "w": 80, "ci": 166, "co": 48}, False),  # filled up window by window
         ("conv2d", {**IMAGE, "h": 14, "w": 14, "ci": 512, "co": 512, "kh": 1, "kw": 1, "padding": 0}, True),
         ("batch_matmul", {"b": 12, "m": 128, "n": 128, "k": 64, "transpose": "NT"}, True),
