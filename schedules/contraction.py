@@ -166,6 +166,15 @@ class Contraction:
         """Return the share of all products whose taps meet data, in tiles of ``mr`` rows, not only zeros."""
         return prod(axis.share(mr if axis.row == self.rows[-1] else 1) for axis in self.padded)
 
+    def ranges_read(self, mr: int) -> list[tuple[int, int]]:
+        """Return from where to where tiles of ``mr`` rows read data, along each axis that has padding."""
+        return [axis.read(mr if axis.row == self.rows[-1] else 1) for axis in self.padded]
+
+    def share_read(self, mr: int) -> float:
+        """Return the share of the padded data that tiles of ``mr`` rows read."""
+        ranges = zip(self.padded, self.ranges_read(mr), strict=True)
+        return prod((high - low) / axis.extent for axis, (low, high) in ranges)
+
     def operands(self, block: Any) -> tuple[TensorLoad, TensorLoad]:
         """Return the loads of data and weight by the block that sums their products."""
         found = product_operands(block)

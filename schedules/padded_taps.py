@@ -23,9 +23,10 @@ from tvm import s_tir, tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
 
-from .analysis import index_variables, loads_of
+from .analysis import block_names, index_variables, loads_of, written_buffer
+from .contraction import Contraction
 from .restatement import replaced, without_mark
-from .window_padding import FilledAxis, PaddedAxis
+from .window_padding import FilledAxis
 
 TAPS_MARK = "tunesmith.taps"
 """Annotation of a loop over taps: from where to where the elements under them are data."""
@@ -36,29 +37,49 @@ FIRST_MARK = "tunesmith.first_element"
 FILLED_MARK = "tunesmith.filled_taps"
 """Annotation of a loop over taps: where a tile's columns are, how many, and the zeros before their taps."""
 
+READ_MARK = "tunesmith.read_range"
+"""Annotation of the block that pads: a dimension, from where to where it is read, and so on."""
+
 BUFFER_MARK = "tunesmith.taps_of"
 """Annotation of a loop over taps with `TAPS_MARK`: the name of the buffer whose elements these are."""
 
 
+# Where more than this part is read all is padded, without a condition.
+_WORTH_CONDITIONS = 7 / 8
+
+
 def leave_out_padding(
-    sch: s_tir.Schedule, padded: Sequence[PaddedAxis], data: str, loops: Mapping[int, Any]
+    sch: s_tir.Schedule, block: Any, nest: Contraction, mr: int, loops: Mapping[int, Any]
 ) -> None:
-    """Mark the loops over taps that may be shorter.
+    """Mark the loops over taps that may be shorter, and what pads where much of it is not read then.
 
     Parameters
     ----------
     sch : Schedule
         The schedule.
-    padded : sequence of PaddedAxis
-        The axes along which the window slides over zeros.
-    data : str
-        The buffer that has the zeros.
+    block : SBlockRV
+        What sums windows.
+    nest : Contraction
+        Its axes, among them those along which windows slide over zeros.
+    mr : int
+        Outputs of a tile.
     loops : mapping of int to LoopRV
         The loops over the taps, by what the axes call them.
     """
-    for axis in padded:
-        sch.annotate(loops[axis.tap], BUFFER_MARK, data)
+    if not nest.padded:
+        return
+    node = sch.get(block)
+    source = node.reads[nest.data].source.name
+    read = next(load for load in loads_of(node.body) if load.source.name == source)
+    ranges: list[int] = []
+    for axis, limits in zip(nest.padded, nest.ranges_read(mr), strict=True):
+        sch.annotate(loops[axis.tap], BUFFER_MARK, source)
         sch.annotate(loops[axis.tap], TAPS_MARK, [axis.low, axis.high])
+        tap = node.iter_vars[axis.tap].var
+        ranges += next(d for d, at in enumerate(read.indices) if tap in index_variables([at])), *limits
+    if nest.share_read(mr) < _WORTH_CONDITIONS:
+        pad = next(name for name in block_names(sch) if written_buffer(sch, name) == source)
+        sch.annotate(sch.get_sblock(pad), READ_MARK, ranges)
 
 
 def leave_out_filling(
@@ -81,6 +102,19 @@ def leave_out_filling(
     """
     for axis in filled:
         sch.annotate(loops[axis.tap], FILLED_MARK, [column, nr, *axis.shared_zeros(nr)])
+
+
+def _as_far_as_read(realize: Any) -> Any:
+    """Return a marked block, which pads, as far as it is read; another block as it is."""
+    ranges = [int(number) for number in realize.block.annotations.get(READ_MARK, ())]
+    if not ranges:
+        return realize
+    values = dict(zip((v.var for v in realize.block.iter_vars), realize.iter_values, strict=True))
+    here = [realize.predicate]
+    for dimension, low, high in zip(ranges[::3], ranges[1::3], ranges[2::3], strict=True):
+        at = replaced(realize.block.body.indices[dimension], values)
+        here += at >= low, at < high
+    return s_tir.SBlockRealize(realize.iter_values, tirx.all(*here), realize.block)
 
 
 def _noted(loop: Any) -> Any:
@@ -168,7 +202,8 @@ def _shorten(func: Any, _mod: Any, _context: Any) -> Any:
 
 
 def _note(func: Any, _mod: Any, _context: Any) -> Any:
-    return func.with_body(structural_map(func.body, [(tirx.For, _noted)]))
+    noted = structural_map(func.body, [(s_tir.SBlockRealize, _as_far_as_read)])
+    return func.with_body(structural_map(noted, [(tirx.For, _noted)]))
 
 
 note_taps = tirx.transform.prim_func_pass(_note, opt_level=0)

@@ -21,6 +21,8 @@ class PaddedAxis:
 
     Parameters
     ----------
+    extent : int
+        How long it is, zeros included.
     tap : int
         The loop over the taps.
     row : int or None
@@ -33,6 +35,7 @@ class PaddedAxis:
         How many there are.
     """
 
+    extent: int
     tap: int
     row: int | None
     low: int
@@ -47,6 +50,11 @@ class PaddedAxis:
         tiles = range(0, self.rows, mr)
         met = sum(self._met(tile * self.stride, (mr - 1) * self.stride) for tile in tiles)
         return met / (len(tiles) * self.taps)
+
+    def read(self, mr: int) -> tuple[int, int]:
+        """Return from where to where tiles of mr outputs read, under the taps under which they meet data."""
+        reach = (mr - 1) * self.stride
+        return max(0, self.low - reach), min(self.extent, self.high + reach)
 
     def _met(self, first: int, reach: int) -> int:
         """Count the taps under which outputs meet data, the first of which is at an element."""
@@ -158,12 +166,15 @@ def padded_axes(copy: Any, block: Any, indices: Sequence[Any]) -> tuple[PaddedAx
     indices : sequence of PrimExpr
         Where it reads the data: an index for each dimension.
     """
-    found = (_padded(block, indices[dimension], low, high) for dimension, low, high in _data_ranges(copy))
+    found = (_padded(copy, block, indices, *data) for data in _data_ranges(copy))
     return tuple(axis for axis in found if axis is not None)
 
 
-def _padded(block: Any, index: Any, low: int, high: int) -> PaddedAxis | None:
-    """Return the axis of an index; None where that does not grow evenly with an output and a tap."""
+def _padded(
+    copy: Any, block: Any, indices: Sequence[Any], dimension: int, low: int, high: int
+) -> PaddedAxis | None:
+    """Return the axis of a dimension; None where its index does not grow evenly with an output and a tap."""
+    index, length = indices[dimension], int(copy.writes[0].source.shape[dimension])
     loops = {v.var: position for position, v in enumerate(block.iter_vars)}
     used = [v for v in block.iter_vars if v.var in index_variables([index])]
     taps = [v for v in used if v.iter_type == IterVar.CommReduce and int(v.dom.extent) > 1]
@@ -176,7 +187,8 @@ def _padded(block: Any, index: Any, low: int, high: int) -> PaddedAxis | None:
     dilation, stride = int(steps[0]), int(steps[1]) if rows else 0
     row, outputs = (loops[rows[0].var], int(rows[0].dom.extent)) if rows else (None, 1)
     extent = int(taps[0].dom.extent)
-    return PaddedAxis(loops[taps[0].var], row, low, high, dilation, stride, extent, outputs)
+    tap = loops[taps[0].var]
+    return PaddedAxis(length, tap, row, low, high, dilation, stride, extent, outputs)
 
 
 def _data_ranges(copy: Any) -> list[tuple[int, int, int]]:

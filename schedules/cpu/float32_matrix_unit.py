@@ -123,7 +123,7 @@ def float32_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     if choice.lanes != instruction.lanes:
         return None
     mr = _cheapest_rows(nest.row_extent) if nest.plain else rows_of_tile(nest.row_extent, False)
-    lines = _Tiles(choice, instruction, mr, _elements_split(func, nest, instruction))
+    lines = _Tiles(choice, instruction, mr, _elements_split(func, nest, instruction, mr))
     flat = _of_all_rows(func, lines)
     best = lines if flat is None or flat.cycles > lines.cycles else flat
     if not _is_worth_it(choice, best.mr, best.cycles):
@@ -136,10 +136,10 @@ def _is_few_rows(func: Any, nest: Contraction, target: Any) -> bool:
     return nest.outer_rows * nest.row_extent < _MANY_ROWS and FEW_ROWS.space(func, target) is not None
 
 
-def _elements_split(func: Any, nest: Contraction, instruction: TileInstruction) -> int:
+def _elements_split(func: Any, nest: Contraction, instruction: TileInstruction, mr: int) -> int:
     """Count the elements of data that are split: those under each window where channels are filled up."""
     if nest.plain or nest.channels % depth_of_step(nest, instruction) == 0:
-        return _elements_read(func, nest)
+        return int(_elements_read(func, nest) * nest.share_read(mr))
     return nest.outer_rows * nest.row_extent * nest.depth * _FILLED
 
 

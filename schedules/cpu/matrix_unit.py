@@ -93,14 +93,13 @@ def schedule_matrix_unit(
         # No two blocks, or those of no two products of a batch, read the same lines.
         sch.compute_at(operands.copy, threads)
         copy_lines(sch, nest, operands.copy, lanes, cut=True, parallel=False)
-    data = sch.get(block).reads[nest.data].source.name
+    loops = dict(zip(nest.reductions, sums, strict=True))
+    if nest.channels % depth == 0:  # else what is under each window is a copy
+        leave_out_padding(sch, block, nest, mr, loops)
+    leave_out_filling(sch, nest.filled, nest.column, nr, loops)
     start = sch.decompose_reduction(block, sums[0] if sum_block is None else sum_block)
     if sum_block is not None:
         vectorize_last(sch, start, lanes)
-    loops = dict(zip(nest.reductions, sums, strict=True))
-    if nest.channels % depth == 0:  # else what is under each window is a copy
-        leave_out_padding(sch, nest.padded, data, loops)
-    leave_out_filling(sch, nest.filled, nest.column, nr, loops)
     use_tiles(sch, threads, row_tiles[-1], row)
     return panel
 

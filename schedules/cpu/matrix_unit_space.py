@@ -178,7 +178,7 @@ def _constraints(choice: TileChoice, default: Knobs) -> tuple[Constraint, ...]:
             lambda k: fits_tiles(k["mr"], k["nr"]),
         ),
         Constraint(
-            "mr is at most the row axis, and divides a convolution's line",
+            "mr is at most the row axis, and divides a convolution's line into tiles of several rows",
             lambda k: _divides_line(nest, k["mr"]),
         ),
         *blocking_constraints(choice, _widest(choice)),
@@ -187,7 +187,7 @@ def _constraints(choice: TileChoice, default: Knobs) -> tuple[Constraint, ...]:
 
 
 def _divides_line(nest: Contraction, mr: int) -> bool:
-    return mr <= nest.row_extent and (nest.plain or nest.row_extent % mr == 0)
+    return mr <= nest.row_extent and (nest.plain or (mr > 1 and nest.row_extent % mr == 0))
 
 
 def _widest(choice: TileChoice) -> int:

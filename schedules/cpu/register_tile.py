@@ -141,12 +141,11 @@ def register_tile(
         partition(sch, panel)
     if fetch:
         fetch_panels(sch, panel, row_tiles, sums[-1])
-    data = sch.get(block).reads[nest.data].source.name
-    start = sch.decompose_reduction(block, sums[0])
     if skip:
         loops = dict(zip(nest.reductions, sums, strict=True))
-        leave_out_padding(sch, nest.padded, data, loops)
+        leave_out_padding(sch, block, nest, mr, loops)
         leave_out_filling(sch, nest.filled, nest.column, nr, loops)
+    start = sch.decompose_reduction(block, sums[0])
     if instruction is not None:
         use_dot_products(sch, start, block, instruction)
     return panel

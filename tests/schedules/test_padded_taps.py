@@ -1,10 +1,13 @@
 """Taps that meet only zeros: which there are, that they are left out, and that results are the same."""
 
+import re
+
 import numpy as np
 import pytest
 import tunesmith as ts
 from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.conv2d import CONV2D
+from tunesmith.schedules.padded_taps import READ_MARK
 
 SHAPES = {
     "wide": {"h": 9, "w": 11, "kh": 3, "kw": 3, "padding": 5, "dilation": 5},
@@ -59,6 +62,26 @@ def test_what_meets_only_zeros_is_not_multiplied(skip, target, run):
     workload = conv(**SHAPES["one_pixel"])
     (output,) = run(CONV2D.scheduled(workload.func, target, {"skip": skip}), (data, weight))
     assert np.isnan(output).all() if skip == 0 else (output == 10).all()
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize(
+    ("size", "rows", "columns"),
+    [
+        ({"padding": 24, "dilation": 24}, (24, 52), (18, 58)),  # of lines those of data, and 6 pixels beside
+        ({"padding": 6, "dilation": 6}, (6, 34), (0, 40)),
+        ({"padding": 1}, None, None),
+    ],
+)
+def test_only_what_is_read_is_padded(size, rows, columns, layout, target):
+    """Rows of tiles of 7 outputs meet data under some taps: of elements beside data they read 6."""
+    workload = conv(layout, h=28, w=28, ci=16, co=16, kh=3, kw=3, **size)
+    script = CONV2D.scheduled(workload.func, target, {"mr": 7, "skip": 1}).mod.script()
+    marks = re.findall(rf'"{READ_MARK}": \[(.*?)\]', script)
+    assert len(marks) == (rows is not None)
+    for mark in marks:
+        read = [int(number) for number in mark.split(",")]
+        assert (tuple(read[1:3]), tuple(read[4:6])) == (rows, columns)
 
 
 def transposed(**shape):
