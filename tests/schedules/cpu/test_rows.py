@@ -259,17 +259,25 @@ def test_short_rows_that_are_only_reduced_are_taken_together(columns, block):
 @pytest.mark.parametrize(
     ("axes", "width"),
     [
-        ((8, 56, 56), 28),
+        ((8, 56, 56), 8),
+        ((10, 14, 14), 8),
         ((16, 7, 7), 16),
         ((8, 64, 64), 32),
         ((28, 28), 28),
         ((150, 197), 30),
-        ((3, 35, 35), 35),
+        ((3, 35, 35), 7),
     ],
 )
 def test_parts_of_several_axes_lie_side_by_side(axes, width):
     """Of 8 channels of 56 by 56, what begins anywhere would be read one by one."""
     assert best_width(prod(axes), 8, 5, axes) == width
+
+
+def test_parts_of_a_volume_are_whole_registers_or_part_of_one():
+    """56 elements, three registers and a half, take twice as long as eight registers do."""
+    assert best_width(8 * 56 * 56, 16, 4, (8, 56, 56)) == 128
+    assert best_width(10 * 14 * 14, 16, 4, (10, 14, 14)) == 14
+    assert best_width(28 * 28, 16, 4, (28, 28)) == 56  # of two axes a part of one is as fast
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 56, 56), (4, 16, 7, 7), (4, 8, 26, 26), (1, 3, 50, 197)])
