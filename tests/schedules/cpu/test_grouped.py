@@ -11,7 +11,7 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.grouped import GROUPED, merged_groups
-from tunesmith.schedules.grouped_form import PRODUCT, WEIGHT, find_grouped, restate
+from tunesmith.schedules.grouped_form import DATA, PRODUCT, WEIGHT, find_grouped, restate
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
 from tvm import te
@@ -98,6 +98,15 @@ def test_data_is_copied_only_where_it_is_padded_or_scattered():
 def merged(groups, outputs, mcpu="x86-64-v4", dtype="float32"):
     found = find_grouped(convolution(groups, 4, outputs, dtype).func)
     return merged_groups(found, facts(as_target({"kind": "llvm", "mcpu": mcpu})))
+
+
+@pytest.mark.parametrize(("inputs", "beside"), [(8, 2), (16, 1), (24, 1)])
+def test_groups_that_share_lines_of_the_cache_are_copied_together(inputs, beside):
+    """8 channels of float32 are half a line: of each line of pixels both groups are copied while L1 has it."""
+    image = convolution(32, inputs, inputs, h=28, w=28, padding=1)
+    sch = GROUPED.scheduled(image.func, AVX512)
+    extents = [int(sch.get(loop).extent) for loop in sch.get_loops(sch.get_sblock(DATA))]
+    assert extents[:2] == ([16 * 30, 2] if beside == 2 else [32 * 30, 30])
 
 
 def test_as_many_groups_are_merged_as_take_no_more_vectors():
