@@ -102,7 +102,7 @@ def merged(groups, outputs, mcpu="x86-64-v4", dtype="float32"):
 
 @pytest.mark.parametrize(("inputs", "beside"), [(8, 2), (16, 1), (24, 1)])
 def test_groups_that_share_lines_of_the_cache_are_copied_together(inputs, beside):
-    """8 channels of float32 are half a line: of each line of pixels both groups are copied while L1 has it."""
+    """8 channels of float32 are half a line: both groups are copied while L1 has a line of pixels."""
     image = convolution(32, inputs, inputs, h=28, w=28, padding=1)
     sch = GROUPED.scheduled(image.func, AVX512)
     extents = [int(sch.get(loop).extent) for loop in sch.get_loops(sch.get_sblock(DATA))]
