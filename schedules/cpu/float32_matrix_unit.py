@@ -54,7 +54,7 @@ _MOST_COPIES = 4
 
 # Rows that are multiplied as soon as vectors read a weight from afar. Time over that of `few_rows`: 24 rows
 # by 512 x 4608 1.15, 32 0.93, 48 0.86, 64 0.80; 32 rows by 4096 x 4096 1.1, 48 0.94.
-_MANY_ROWS = 40
+_MANY_ROWS = 64
 
 # Elements under a window whose channels are filled up are copied one by one, which takes as long as so many:
 # 3x3 windows of 80x80 pixels of 100 channels to 256 take 1.3 of the time of vectors, of 166 to 48 2.5.

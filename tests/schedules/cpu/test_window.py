@@ -1,9 +1,13 @@
 """Sliding windows, each channel for itself: which are found, and that every kind of tile is right."""
 
+from dataclasses import replace
+
 import pytest
 import tunesmith as ts
+from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
+from tunesmith.schedules.cpu import window
 from tunesmith.schedules.cpu.window import WINDOW
 from tunesmith.schedules.sliding_window import find_window
 
@@ -96,4 +100,21 @@ def test_few_lines_are_padded_twice_and_what_is_padded_stays_in_cache(size, chan
     dims = {"h": size, "w": size, "ci": channels, "co": channels, "groups": channels}
     func = ts.workload("conv2d", n=1, kh=5, kw=5, padding=2, **dims).func
     default = WINDOW.space(func, target).default
+    assert (default["lines"], default["group"]) == (lines, group)
+
+
+@pytest.mark.parametrize(
+    ("l3", "size", "lines", "group"),
+    [
+        (480, 112, 14, 4),  # all channels of 16 lines fit a quarter of L2
+        (32, 112, 56, 1),
+        (480, 56, 56, 2),  # L2 holds the image
+    ],
+)
+def test_lines_of_a_far_l3_are_few_enough_for_all_channels(l3, size, lines, group, monkeypatch):
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+    machine = replace(facts(target), l2_bytes=2 << 20, l3_bytes=l3 << 20)
+    monkeypatch.setattr(window, "facts", lambda _: machine)
+    image = {"n": 1, "h": size, "w": size, "ci": 64, "co": 64, "groups": 64, "kh": 3, "kw": 3, "padding": 1}
+    default = WINDOW.space(ts.workload("conv2d", **image).func, target).default
     assert (default["lines"], default["group"]) == (lines, group)
