@@ -23,9 +23,13 @@ def depth(target):
 
 
 def beyond_tiles(target):
-    """A sum as long as a weight of 256 columns needs to be beyond what tiles of AVX-512 read as fast."""
+    """A sum as long as a weight of 256 columns needs to be beyond what tiles of AVX-512 read as fast.
+
+    Only units that take registers in halves read from L3 as fast.
+    """
     machine = facts(target)
-    return max(4 * machine.l2_bytes * machine.cores, machine.l3_bytes // 2) // (256 * 4) + 32
+    from_l3 = machine.l3_bytes // 2 if machine.takes_halves else 0
+    return max(4 * machine.l2_bytes * machine.cores, from_l3) // (256 * 4) + 32
 
 
 def first_of_vectors(workload, target):
