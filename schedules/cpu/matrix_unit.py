@@ -57,6 +57,9 @@ def schedule_matrix_unit(
         Products of a step of the sum.
     block_rows, block_columns, split_columns, pack, beside : int
         See `register_tile`.
+    block_sums : int
+        Steps of the channels in a block; 0: all. With fewer a thread takes its rows and panels through one
+        part of the sum after the other, and stores the sums in between: see `sum_blocks`.
     """
     nest = find_contraction(sch.mod["main"])
     instruction = None if nest is None else instruction_for(nest)
