@@ -164,11 +164,15 @@ class Contraction:
 
     def share_met(self, mr: int) -> float:
         """Return the share of all products whose taps meet data, in tiles of ``mr`` rows, not only zeros."""
-        return prod(axis.share(mr if axis.row == self.rows[-1] else 1) for axis in self.padded)
+        return prod(axis.share(self._outputs_along(axis, mr)) for axis in self.padded)
 
     def ranges_read(self, mr: int) -> list[tuple[int, int]]:
         """Return from where to where tiles of ``mr`` rows read data, along each axis that has padding."""
-        return [axis.read(mr if axis.row == self.rows[-1] else 1) for axis in self.padded]
+        return [axis.read(self._outputs_along(axis, mr)) for axis in self.padded]
+
+    def _outputs_along(self, axis: PaddedAxis, mr: int) -> int:
+        """Return how many outputs tiles of ``mr`` rows have along an axis."""
+        return mr if axis.row == self.rows[-1] else 1
 
     def share_read(self, mr: int) -> float:
         """Return the share of the padded data that tiles of ``mr`` rows read."""

@@ -35,7 +35,7 @@ from .matrix_unit_space import (
     tiles_around,
 )
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
-from .sum_blocks import Blocking, with_sum_blocks
+from .sum_blocks import SUM_BYTES, Blocking, with_sum_blocks
 from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
 
 # Cycles on a Xeon with AMX, loads included: of a row of a product of tiles, two of them below each other or
@@ -48,12 +48,13 @@ _OF_ROW, _OF_SINGLE_ROW, _OF_SUMS, _OF_VECTOR, _OF_PACKING, _OF_TURNING = 1.6, 2
 _OF_NEAR, _OF_OWN, _OF_SHARED, _OF_WAITING = (0.9, 0.25), 0.75, 2.5, 120_000
 
 # So many copies of a pixel, at most, unless the weight is as many times larger. Time over that of vectors:
-# 3x3 windows of 14x14 pixels of 256 channels 1.06; by 2, which are 2.25 copies, 0.8 to 0.9; of 7x7 of 512
-# 0.93.
+# 3x3 windows of 14x14 pixels of 256 channels 1.06; by 2, which are 2.25 copies, 0.8 to 0.9; of two
+# images of 7x7 of 512 0.89.
 _MOST_COPIES = 4
 
-# Rows that are multiplied as soon as vectors read a weight from afar. Time over that of `few_rows`: 24 rows
-# by 512 x 4608 1.15, 32 0.93, 48 0.86, 64 0.80; 32 rows by 4096 x 4096 1.1, 48 0.94.
+# Fewer rows wait for a weight from afar, which vectors read as it lies. Time over that of `few_rows`: 24 rows
+# by 512 x 4608 1.15, 48 0.86, 64 0.80; 48 rows by 4096 x 4096 0.94 to 1.01, 64 0.88; 49 pixels under 3x3
+# windows of 512 channels 0.93 to 1.19.
 _MANY_ROWS = 64
 
 # Elements under a window whose channels are filled up are copied one by one, which takes as long as so many:
@@ -68,9 +69,6 @@ _CLEARLY = 0.93
 
 # Panels that are packed side by side, at most: a row of 32 is a page.
 _BESIDE = 32
-
-# Bytes of a sum.
-_SUM_BYTES = 4
 
 
 def schedule_float32_matrix_unit(sch: s_tir.Schedule, *, rows: int = 0, **knobs: int) -> None:
@@ -187,10 +185,9 @@ def _default(choice: TileChoice, mr: int, depth: int, item: int, data: int) -> t
     the columns otherwise.
     """
     nest, threads = choice.nest, choice.threads
-    more = data > nest.columns * nest.depth
+    more, tiles = data > nest.columns * nest.depth, choice.row_tiles(mr)
     # Of a batch each product splits what it reads itself, and just before.
-    by_rows = more and ceil(choice.row_tiles(mr) / threads) * threads <= UNEVEN * choice.row_tiles(mr)
-    by_rows = by_rows and not nest.batch
+    by_rows = more and ceil(tiles / threads) * threads <= UNEVEN * tiles and not nest.batch
     nr = columns_of_tile(choice, mr, 1 if by_rows else threads)
     blocking = Blocking(choice, mr, nr, depth, item)
     rows, columns, sums = blocking.by_rows() if by_rows else blocking.by_columns()
@@ -246,7 +243,7 @@ def _splitting(choice: TileChoice, data: int, depth: int) -> float:
     sizes = data, nest.columns * nest.depth
     if choice.threads > 1:
         return max(sizes) * _OF_OWN + min(sizes) * _OF_SHARED + _OF_WAITING
-    near = sum(sizes) * _SUM_BYTES <= choice.machine.l2_bytes and nest.channels % depth == 0
+    near = sum(sizes) * SUM_BYTES <= choice.machine.l2_bytes and nest.channels % depth == 0
     of_data, of_weight = _OF_NEAR if near else (_OF_OWN, _OF_OWN)
     return nest.batches * (sizes[0] * of_data + sizes[1] * of_weight)
 

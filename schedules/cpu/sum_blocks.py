@@ -39,8 +39,10 @@ _BOTH = 2
 
 # A block keeps to this part of L2. Where all panels do, it is short: its results, written in parts of lines,
 # keep to another part. 3000 pixels of 80 to 512 channels, window of 3, take 0.70 of the time so.
-_KEPT, _RESULTS, _SUM_BYTES = 3 / 8, 1 / 8, 4
+_KEPT, _RESULTS = 3 / 8, 1 / 8
 
+SUM_BYTES = 4
+"""Bytes of a sum, and of an element before it is split."""
 
 _BLOCKS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
@@ -133,7 +135,7 @@ class Blocking:
 
     def _stored(self, parts: int, sums: int | None = None) -> float:
         """Return what storing sums after each part adds; ``sums``: how many, where these may keep to L2."""
-        near = sums is not None and 2 * sums * _SUM_BYTES <= self.choice.machine.l2_bytes
+        near = sums is not None and 2 * sums * SUM_BYTES <= self.choice.machine.l2_bytes
         each = _OF_STORED_NEAR if near else _OF_STORED
         return 1 + (each * parts / self.choice.nest.depth if parts > 1 else 0)
 
@@ -145,7 +147,7 @@ class Blocking:
             return min(self._by_rows(parts) for parts in self._parts())[1]
         most = self._rows_kept(1)
         if panels * self._panel <= self._kept:
-            results = int(l2_bytes * _RESULTS) // (self.mr * choice.nest.columns * _SUM_BYTES)
+            results = int(l2_bytes * _RESULTS) // (self.mr * choice.nest.columns * SUM_BYTES)
             most = min(most, max(1, results))
         rows = even_part(choice.row_tiles(self.mr), most, choice.threads)
         return Blocks(choice.whole_lines(self.mr, rows), panels, 0)
@@ -175,7 +177,7 @@ class Blocking:
             return self._kept // line
         # A window's lines of taps may all be others.
         lines = nest.extents[nest.reductions[0]] if len(nest.reductions) > 2 else 1
-        return min(self._kept // (line * lines), self._kept // (self.mr * nest.columns * _SUM_BYTES))
+        return min(self._kept // (line * lines), self._kept // (self.mr * nest.columns * SUM_BYTES))
 
     def by_columns(self) -> Blocks:
         """Choose blocks of threads that share the columns: each has all rows stream past its panels."""
@@ -197,7 +199,7 @@ class Blocking:
     def _scattered(self, columns: int) -> float:
         """Return what reading short stretches of rows that are pages apart adds, to pack so many panels."""
         nest = self.choice.nest
-        row, stretch = (extent * _SUM_BYTES for extent in (nest.columns, columns * self.nr))
+        row, stretch = (extent * SUM_BYTES for extent in (nest.columns, columns * self.nr))
         part = row > _PAGE_BYTES > stretch and stretch * self.choice.threads < row
         pages = _OF_PAGES if nest.depth <= _MOST_PAGES else _OF_MANY_PAGES
         return pages / self.choice.row_tiles(self.mr) if part and is_packed_along(nest) else 0

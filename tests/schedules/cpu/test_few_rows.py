@@ -33,7 +33,7 @@ def beyond_tiles(target):
 
 
 def first_of_vectors(workload, target):
-    """Return the default, but for a matrix unit, which a machine may have and is as fast from 40 rows on."""
+    """Return the default, but for a matrix unit, which a machine may have and is faster from 64 rows on."""
     return next(rule for rule in rules_for(workload.func, target) if rule is not FLOAT32_MATRIX_UNIT)
 
 
