@@ -50,7 +50,8 @@ def _streams(func: Any, target: Any) -> int:
 
     On 2 threads of a Xeon, 2 MiB of L2 and 480 of L3, relu, add and batch_norm of 5 to 10 MB take 0.73 to
     0.97 of the time so, concat of 67 MB 0.56, bias_gelu of 12 MB 0.80; relu of 3.2 MB would take 1.84, and
-    what computes exponentials gains nothing: silu of 26 MB 1.11, swiglu 1.03, sigmoid 0.99.
+    what computes exponentials gains nothing before it exceeds more: silu of 26 MB 1.11, swiglu 1.03, sigmoid
+    0.99.
     """
     near = not _EXPONENTIALS & called(func.body) and exceeds_near_caches(func, target)
     return exceeds_caches(func, target) or int(near)

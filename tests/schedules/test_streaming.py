@@ -165,7 +165,11 @@ def test_a_trace_with_a_streaming_store_is_replayed(target, assert_right):
         ("relu", {"m": 3136, "n": 256}, 32, 0),
         ("relu", {"m": 784, "n": 512}, 480, 0),  # L2 holds it
         ("silu", {"m": 3136, "n": 256}, 480, 0),  # exponentials take longer than stores
+        ("silu", {"m": 4096, "n": 1000}, 480, 0),
+        ("silu", {"m": 4096, "n": 1100}, 480, 1),  # the L3 has other cores' lines as well
+        ("silu", {"m": 4096, "n": 1100}, 64, 0),
         ("gather", {"v": 30522, "d": 768, "m": 3072}, 480, 0),
+        ("gather", {"v": 30522, "d": 768, "m": 8192}, 480, 1),
         ("concat", {"a": 1, "b": 256, "c": 256, "d": 128, "more": 128, "axis": "d"}, 480, 1),
     ],
 )
