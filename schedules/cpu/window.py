@@ -31,6 +31,7 @@ from ...machine.facts import LINE_BYTES, Facts, facts
 from ..rule import ScheduleRule
 from ..sliding_window import Window, find_window
 from ..space import Constraint, Knob, Knobs, KnobSpace
+from ..streaming import STREAM_MARK, exceeds_caches, streams
 from ..transforms import LEAST_PARALLEL_SUMS, finish_tile, inline_blocks, vectorize_last
 
 UNROLLED_TAPS = 25
@@ -54,7 +55,15 @@ _WIDE_VECTORS = 4
 
 
 def schedule_window(
-    sch: s_tir.Schedule, *, lanes: int, vectors: int, pixels: int, lines: int, group: int, inside: int = 0
+    sch: s_tir.Schedule,
+    *,
+    lanes: int,
+    vectors: int,
+    pixels: int,
+    lines: int,
+    group: int,
+    inside: int = 0,
+    stream: int = 0,
 ) -> None:
     """Rewrite a sliding window in place.
 
@@ -74,6 +83,8 @@ def schedule_window(
         Steps of channels in a group, which a thread takes through a block.
     inside : int
         1: the steps are inside the tiles of pixels; 0: around the block's lines.
+    stream : int
+        1: the output is written past the caches, see `streaming`.
     """
     nest = find_window(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
@@ -89,6 +100,8 @@ def schedule_window(
     around = (line, tiles, step) if inside else (step, line, tiles)
     sch.reorder(*outer, blocks, groups, *around, *taps, pixel, vector, lane)
     finish_tile(sch, tail, around[-1], lanes)
+    if stream:
+        sch.annotate(sch.get_loops(tail)[-1], STREAM_MARK, 1)
     if nest.pad is not None:
         pad = sch.get_sblock(nest.pad)
         sch.compute_at(pad, groups)
@@ -124,6 +137,8 @@ def window_space(func: Any, target: Any) -> KnobSpace | None:
     wide, inside = 1, int(nest.pad is None)
     if inside:
         wide, tile = max(v for v in widths if v <= _WIDE_VECTORS and group % v == 0), 1
+    # Past the caches: on 2 threads of a Xeon depthwise 3x3 of 58 MB in 0.6 of the time, pooling of 51 MB 0.75.
+    can_stream = streams(str(func.params[-1].ty.dtype))
     return KnobSpace(
         knobs=(
             Knob("lanes", (lanes,), "elements in a vector"),
@@ -132,6 +147,7 @@ def window_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("lines", tuple(sorted({*(x for x in _LINES if x <= lines), block})), "lines in a block"),
             Knob("group", divisors(channels // lanes), "steps of channels in a group"),
             Knob("inside", (0, 1), "1: steps of channels inside the tiles; 0: around the lines"),
+            Knob("stream", (0, 1) if can_stream else (0,), "1: the output is written past the caches"),
         ),
         constraints=(
             Constraint(
@@ -152,6 +168,7 @@ def window_space(func: Any, target: Any) -> KnobSpace | None:
             "lines": block,
             "group": group // wide,
             "inside": inside,
+            "stream": exceeds_caches(func, target) if can_stream else 0,
         },
     )
 

@@ -21,6 +21,8 @@ WORKLOADS = [
     ts.workload("layer_norm", m=9, n=64),
     ts.workload("transpose", c=32, d=64, order="abdc"),
     ts.workload("transpose", a=2, b=8, c=16, d=32, order="acbd"),
+    ts.workload("conv2d", n=1, h=9, w=12, ci=32, co=32, groups=32, kh=3, kw=3, padding=1, bias=1, relu=1),
+    ts.workload("max_pool2d", dtype="int8", n=2, h=9, w=9, c=64, kernel=2, stride=1),
 ]
 
 
@@ -29,7 +31,7 @@ def rule_of(workload, target):
 
 
 def assembly(schedule, target):
-    return tvm.compile(schedule.mod, target=target).mod.inspect_source("s")
+    return build(schedule, target).mod.inspect_source("s")
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: f"{w.label} {w.dtype}")
