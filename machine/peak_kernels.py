@@ -8,6 +8,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from .dot_instructions import DotInstruction
+from .streaming_store import IMPORT_LLVM, streaming_store
 from .tile_instructions import (
     CONFIGURATION_WORDS,
     ROW_BYTES,
@@ -141,17 +142,25 @@ def read(threads: int, accumulators: int, lanes: int, steps: int, rounds: int) -
     return main
 
 
-def copy(threads: int, steps: int, lanes: int) -> Any:
-    """Build a copy of each thread's float32 array of ``steps * lanes`` elements."""
+def copy(threads: int, steps: int, vectors: int, lanes: int) -> Any:
+    """Build a copy of each thread's float32 array, written past the caches: no line of it is read first.
+
+    A thread's array has ``steps * vectors * lanes`` elements.
+    """
+    stored, code = streaming_store(lanes, "float32")
+    vector = f"float32x{lanes}"
 
     @T.prim_func(s_tir=True)
     def main(source: T.handle, target: T.handle) -> None:
         T.func_attr({"tirx.noalias": True})
-        S = T.match_buffer(source, (threads, steps, lanes), "float32")
-        D = T.match_buffer(target, (threads, steps, lanes), "float32")
+        S = T.match_buffer(source, (threads, steps, vectors, lanes), "float32")
+        D = T.match_buffer(target, (threads, steps, vectors, lanes), "float32")
         for t in T.parallel(threads):
             for s in T.serial(steps):
-                for v in T.vectorized(lanes):
-                    D[t, s, v] = S[t, s, v]
+                for i in T.unroll(vectors):
+                    with T.attr(T.int32(0), IMPORT_LLVM, code):
+                        T.evaluate(
+                            stored(D, ((t * steps + s) * vectors + i) * lanes, S.vload([t, s, i, 0], vector))
+                        )
 
     return main

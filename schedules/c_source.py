@@ -16,9 +16,9 @@ import tvm
 from tvm import ir, s_tir, tirx
 from tvm_ffi import structural_walk
 
+from ..machine.streaming_store import stored_by
 from .analysis import loads_of
 from .c_expressions import ALIGNMENT, Expressions, c_type, identifier, no_words_for
-from .streaming import stored_by
 
 # Larger arrays are allocated: every thread has a stack of its own, perhaps a small one.
 _STACK_BYTES = 1 << 15

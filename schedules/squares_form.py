@@ -24,9 +24,10 @@ from tvm import tirx
 from tvm.tirx import Var
 
 from ..machine.errors import InputError
+from ..machine.streaming_store import IMPORT_LLVM, streaming_store
 from .analysis import plain_copy
 from .restatement import block_nest, vector_start, whole, with_nests
-from .streaming import IMPORT_LLVM, elements_before, streaming_store
+from .streaming import elements_before
 from .transposition import moved, transposed
 
 SQUARES = "squares"

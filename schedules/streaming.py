@@ -11,8 +11,7 @@ execute when they finish their part.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from math import gcd, prod
 from typing import Any
@@ -24,21 +23,12 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_map
 
 from ..machine.facts import facts
+from ..machine.streaming_store import IMPORT_LLVM, STREAMING_NAMES, streaming_name, streaming_store
 from .analysis import gathered_buffers
 from .restatement import replaced, without_mark
 
 STREAM_MARK = "tunesmith.stream"
 """Annotation of a vectorized loop whose stores lie one after the other at a multiple of its vectors."""
-
-IMPORT_LLVM = "pragma_import_llvm"
-"""TVM's attribute of a block that calls functions of this LLVM IR."""
-
-_LLVM_TYPES = {
-    "float32": "float", "float64": "double", "float16": "half", "int32": "i32", "int8": "i8", "uint8": "i8",
-}  # fmt: skip
-
-_NAME = "tunesmith_stream_{lanes}_{dtype}"
-_NAMED = re.compile(_NAME.format(lanes=r"(2|4|8|16|32|64)", dtype=f"({'|'.join(_LLVM_TYPES)})"))
 
 # A smaller output may still be in the cache when it is read.
 _PART_OF_CACHE = 4
@@ -48,14 +38,6 @@ _PART_OF_CACHE = 4
 # 17 MB 1.1, 19 MB 0.56, 67 MB 0.56; softmax, layer_norm and rms_norm, fetched ahead, of 8 MB 0.99 to 1.02, 17
 # MB 0.76 to 0.85, 67 MB 0.55 to 0.60; silu of 17 to 26 MB 0.9 to 1.0, 42 MB 0.86, 67 MB 0.83.
 _HELD_BY_FAR_L3 = 8
-
-_FUNCTION = """
-define void @{name}(ptr %place, <{lanes} x {type}> %vector) alwaysinline {{
-  store <{lanes} x {type}> %vector, ptr %place, align {bytes}, !nontemporal !0
-  ret void
-}}
-!0 = !{{i32 1}}
-"""
 
 
 def exceeds_caches(func: Any, target: Any) -> int:
@@ -94,11 +76,6 @@ def _exceeds(func: Any, cache_bytes: int) -> bool:
         for parameter, size in zip(func.params, sizes, strict=True)
     ]
     return sum(sizes) > cache_bytes and sizes[-1] > cache_bytes // _PART_OF_CACHE
-
-
-def streams(dtype: str) -> bool:
-    """Tell whether vectors of a type can be written past the caches."""
-    return dtype in _LLVM_TYPES
 
 
 def row_lanes(lanes: int, row: int, dtype: str, least_bits: int) -> int:
@@ -178,44 +155,14 @@ stream_vectors = tirx.transform.prim_func_pass(_stream, opt_level=0)
 
 def register_intrinsics(trace: str) -> None:
     """Register the intrinsics that a trace names: TVM knows only those registered in this process."""
-    for lanes, dtype in set(_NAMED.findall(trace)):
+    for lanes, dtype in set(STREAMING_NAMES.findall(trace)):
         stream_intrinsic(int(lanes), dtype)
-
-
-def streaming_store(lanes: int, dtype: str) -> tuple[Callable[[Any, Any, Any], Any], str]:
-    """Return what makes the call that stores a vector in a buffer, and the LLVM IR it needs.
-
-    The call is made of the buffer, the elements before the vector, a multiple of its own, and the vector.
-    """
-    name = _NAME.format(lanes=lanes, dtype=dtype)
-    size = lanes * int(tvm.DataType(dtype).bits) // 8
-    code = _FUNCTION.format(name=name, lanes=lanes, type=_LLVM_TYPES[dtype], bytes=size)
-
-    def stored(buffer: Any, offset: Any, vector: Any) -> Any:
-        return tirx.call_extern("void", name, buffer.access_ptr("w", offset=offset), vector)
-
-    return stored, code
-
-
-def stored_by(call: Any) -> tuple[Any, Any, Any] | None:
-    """Return the buffer, the elements before the vector, and the vector of a call of `streaming_store`'s.
-
-    None where it is another call, or none.
-    """
-    if not isinstance(call, tvm.ir.Call) or getattr(call.op, "name", "") != "tirx.call_extern":
-        return None
-    name, *operands = call.args
-    if not isinstance(name, tvm.ir.StringImm) or not _NAMED.fullmatch(name.value):
-        return None
-    place, vector = operands
-    _, data, offset, *_ = place.args
-    return data.args[0], offset, vector
 
 
 @cache
 def stream_intrinsic(lanes: int, dtype: str) -> str:
     """Return the name of the intrinsic ``B[i] = A[i]`` on a vector, written past the caches."""
-    name = _NAME.format(lanes=lanes, dtype=dtype)
+    name = streaming_name(lanes, dtype)
     stored, code = streaming_store(lanes, dtype)
     vector = f"{dtype}x{lanes}"
 

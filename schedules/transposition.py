@@ -29,7 +29,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
-from .streaming import IMPORT_LLVM, streaming_store
+from ..machine.streaming_store import IMPORT_LLVM, streaming_store
 
 # Within parts of so many bits CPUs interleave two vectors in one instruction: unpack on x86, zip on aarch64.
 _PART_BITS = 128

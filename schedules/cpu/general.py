@@ -30,6 +30,7 @@ from math import prod
 from tvm import s_tir
 from tvm.tirx import ForKind
 
+from ...machine.streaming_store import streams
 from ...machine.vector_math import POLYNOMIAL_CALLS
 from ..analysis import (
     block_names,
@@ -47,7 +48,7 @@ from ..analysis import (
 )
 from ..loop_partition import partition
 from ..rule import ScheduleRule
-from ..streaming import STREAM_MARK, row_lanes, stream_output, streams
+from ..streaming import STREAM_MARK, row_lanes, stream_output
 from ..transforms import attempt, spread, vectorize_last
 from .general_reduction import schedule_reduction
 from .general_space import fills_vectors, general_space

@@ -32,6 +32,7 @@ from typing import Any
 
 from tvm import s_tir
 
+from ...machine.streaming_store import streams
 from ...machine.vector_math import EXPONENTIALS
 from ..analysis import (
     block_names,
@@ -46,7 +47,7 @@ from ..loop_partition import partition
 from ..row_nest import RowNest, find_rows, inline_cheap
 from ..row_prefetch import fetch_ahead
 from ..rule import ScheduleRule
-from ..streaming import row_lanes, stream_output, streams
+from ..streaming import row_lanes, stream_output
 from ..transforms import LEAST_PARALLEL_WORK
 from .row_space import rows_space, whole_rows
 

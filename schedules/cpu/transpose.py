@@ -25,10 +25,11 @@ import tvm
 from tvm import s_tir
 
 from ...machine.facts import facts
+from ...machine.streaming_store import streams
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..squares_form import SQUARES, find_transposition
-from ..streaming import exceeds_caches, streams
+from ..streaming import exceeds_caches
 from ..transforms import LEAST_PARALLEL_WORK
 
 # Squares in a block along the output's rows: several, of which lines become whole. Past the caches one is
