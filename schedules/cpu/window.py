@@ -50,6 +50,10 @@ _CYCLES_PADDED, _CYCLES_MULTIPLIED = 1.5, 0.5
 # threads of a Xeon, 3x3 windows of 112x112 pixels in blocks of fewer lines: 64 channels 0.70 of the time, 96
 # by 2 0.69, 144 by 2 0.90, max pooling of 64 by 2 0.77; 8 images of 28x28 of 192 0.93.
 _FROM_AFAR = 2
+# What lies so far away is also read and written a pixel at a time, of few pixels: 3x3 windows of 112x112
+# pixels of 64 channels take 0.76 of the time, pooling of these by 2 0.83; 64 images of 28x28 of 576, 5x5,
+# 0.80, pooling of 256 0.51; 7x7 windows of 56x56 of 384 would take 1.1.
+_FEW_PIXELS = 4
 # Channels that are read in one stretch: pooling 2x2 of 256 channels at 56x56 takes 0.030 ms with 4 vectors of
 # one pixel, 0.035 with one of 4, 2 threads of a Zen 3 (0.126 with steps outside the lines).
 _WIDE_VECTORS = 4
@@ -131,13 +135,16 @@ def window_space(func: Any, target: Any) -> KnobSpace | None:
     registers = machine.vector_registers
     widths = tuple(v for v in _VECTORS if channels % (v * lanes) == 0)
     heights = tuple(p for p in _PIXELS if p <= pixels)
-    tile = max(p for p in range(1, min(pixels, _TILE_PIXELS) + 1) if pixels % p == 0)
+    tile = _dividing(pixels, _TILE_PIXELS)
     if tile == 1 < pixels:
         tile = ceil(pixels / ceil(pixels / _TILE_PIXELS))
     block, group = _blocks(nest, machine, lanes)
     wide, inside = 1, int(nest.pad is None)
     if inside:
         wide, tile = max(v for v in widths if v <= _WIDE_VECTORS and group % v == 0), 1
+    elif _comes_from_afar(nest, machine) and prod(nest.taps) <= UNROLLED_TAPS:
+        inside, few = 1, _dividing(pixels, _FEW_PIXELS)
+        tile = few if 2 * few > _FEW_PIXELS else tile
     # Past the caches, on 2 threads of a Xeon, depthwise 3x3 of 58 MB takes 0.6 of the time.
     can_stream = streams(str(func.params[-1].ty.dtype))
     return KnobSpace(
@@ -174,6 +181,18 @@ def window_space(func: Any, target: Any) -> KnobSpace | None:
     )
 
 
+def _dividing(pixels: int, most: int) -> int:
+    """Return the most pixels, up to so many, that divide a line."""
+    return max(p for p in range(1, min(pixels, most) + 1) if pixels % p == 0)
+
+
+def _comes_from_afar(nest: Window, machine: Facts) -> bool:
+    """Tell whether a padded image comes from an L3 that is far away."""
+    *images, _, _, channels = nest.extents
+    padded = prod(images) * prod(nest.padded or (0, 0)) * channels * int(tvm.DataType(nest.dtype).bits) // 8
+    return machine.has_far_l3 and padded > machine.l2_bytes
+
+
 def _positive(knobs: Knobs) -> bool:
     return all(knobs[name] >= 1 for name in ("lanes", "vectors", "pixels", "lines", "group"))
 
@@ -195,8 +214,7 @@ def _blocks(nest: Window, machine: Facts, lanes: int) -> tuple[int, int]:
     steps = channels // lanes
     # Threads that write parts of a line of the cache wait for each other, and each reads all of it.
     groups = [g for g in divisors(steps) if g % line_steps == 0] or [steps]
-    padded_bytes = prod(images) * height * width * steps * vector_bytes
-    comes_from_afar = machine.has_far_l3 and padded_bytes > machine.l2_bytes
+    comes_from_afar = _comes_from_afar(nest, machine)
 
     def padded(block: int) -> int:
         """Count the vectors that a block of lines pads for one step of channels."""

@@ -118,3 +118,22 @@ def test_lines_of_a_far_l3_are_few_enough_for_all_channels(l3, size, lines, grou
     image = {"n": 1, "h": size, "w": size, "ci": 64, "co": 64, "groups": 64, "kh": 3, "kw": 3, "padding": 1}
     default = WINDOW.space(ts.workload("conv2d", **image).func, target).default
     assert (default["lines"], default["group"]) == (lines, group)
+
+
+@pytest.mark.parametrize(
+    ("l3", "size", "taps", "inside", "pixels"),
+    [
+        (480, 112, 3, 1, 4),
+        (480, 75, 5, 1, 3),
+        (480, 112, 7, 0, 8),  # many taps take longer than what is read
+        (480, 28, 3, 0, 7),  # L2 holds the image
+        (32, 112, 3, 0, 8),
+    ],
+)
+def test_from_a_far_l3_few_pixels_are_computed_in_all_channels(l3, size, taps, inside, pixels, monkeypatch):
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+    machine = replace(facts(target), l2_bytes=2 << 20, l3_bytes=l3 << 20)
+    monkeypatch.setattr(window, "facts", lambda _: machine)
+    image = {"n": 1, "h": size, "w": size, "ci": 128, "co": 128, "groups": 128, "padding": taps // 2}
+    default = WINDOW.space(ts.workload("conv2d", **image, kh=taps, kw=taps).func, target).default
+    assert (default["inside"], default["pixels"]) == (inside, pixels)
