@@ -288,3 +288,15 @@ def test_panels_are_packed_side_by_side(beside, extents, amx):
     script = MATRIX_UNIT.scheduled(workload.func, amx, {"beside": beside}).mod.script()
     loops = re.search(r"for ax[\w, ]+ in T.grid\((.*)\):\n.*B_global_o", script)[1]
     assert [int(each) for each in re.findall(r"T.int64\((\d+)\)", loops)] == extents
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "one"),
+    [
+        ("quantized_matmul", {"m": 1024, "n": 1024, "k": 1024}, True),
+        ("quantized_conv2d", {"n": 1, "h": 28, "w": 28, "ci": 128, "co": 512, "kh": 1, "kw": 1}, False),
+    ],
+)
+def test_rows_of_a_product_are_written_whole(operator, shape, one, amx):
+    default = MATRIX_UNIT.space(ts.workload(operator, **shape).func, amx).default
+    assert default["pack"] == 1 and (default["block_rows"] == 1) == one
