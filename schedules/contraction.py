@@ -193,7 +193,7 @@ class Contraction:
 
 def weight_exceeds_l2(nest: Contraction, machine: Facts) -> bool:
     """Tell whether the weight is larger than the second caches of all cores together."""
-    return nest.weight_bytes > machine.l2_bytes * machine.cores
+    return nest.weight_bytes > machine.near_bytes
 
 
 @lru_cache(maxsize=16)  # each rule asks, and then its rewriting

@@ -33,22 +33,13 @@ STREAM_MARK = "tunesmith.stream"
 # A smaller output may still be in the cache when it is read.
 _PART_OF_CACHE = 4
 
-# An L3 that is far away holds so many times what the L2s do, before it gives way to other cores' lines. On 2
-# threads of a Xeon, 2 MiB of L2 and 480 of L3, time past the caches over that of ordinary stores: transposing
-# 17 MB 1.1, 19 MB 0.56, 67 MB 0.56; softmax, layer_norm and rms_norm, fetched ahead, of 8 MB 0.99 to 1.02, 17
-# MB 0.76 to 0.85, 67 MB 0.55 to 0.60; silu of 17 to 26 MB 0.9 to 1.0, 42 MB 0.86, 67 MB 0.83.
-_HELD_BY_FAR_L3 = 8
-
 
 def exceeds_caches(func: Any, target: Any) -> int:
     """Return 1 where what is touched exceeds the last cache and the output is a good part of it, else 0.
 
     Of a table from which rows are gathered no more is read than is written.
     """
-    machine = facts(target)
-    near = machine.l2_bytes * machine.cores
-    held = min(machine.l3_bytes, _HELD_BY_FAR_L3 * near) if machine.has_far_l3 else machine.l3_bytes
-    return int(_exceeds(func, held))
+    return int(_exceeds(func, facts(target).kept_by_l3))
 
 
 def exceeds_near_caches(func: Any, target: Any) -> int:
@@ -58,8 +49,8 @@ def exceeds_near_caches(func: Any, target: Any) -> int:
     either as slowly.
     """
     machine = facts(target)
-    near = machine.l2_bytes * machine.cores
-    return int(machine.has_far_l3 and not gathered_buffers(func.body) and _exceeds(func, near))
+    past = machine.has_far_l3 and not gathered_buffers(func.body)
+    return int(past and _exceeds(func, machine.near_bytes))
 
 
 def _exceeds(func: Any, cache_bytes: int) -> bool:

@@ -279,7 +279,7 @@ def _is_read_in_tiles(nest: Contraction, target: Any) -> bool:
         return False
     if reading.is_read_from_l3(tiles, columns):
         return True
-    near = nest.weight_bytes <= _TIMES_L2 * machine.l2_bytes * machine.cores
+    near = nest.weight_bytes <= _TIMES_L2 * machine.near_bytes
     short = nest.columns % columns == 0 and nest.weight_bytes <= _TILED_BYTES * nest.depth
     return near and short and reading.lines(columns) > 1 and reading.is_soon_read(tiles, columns)
 

@@ -1,5 +1,7 @@
 """What schedules are told about a CPU."""
 
+from dataclasses import replace
+
 import pytest
 from tunesmith.machine import facts as module
 from tunesmith.machine.facts import cpu_model, facts, machine_fingerprint
@@ -90,3 +92,10 @@ def test_the_cpu_has_a_name(monkeypatch):
     assert cpu_model()
     monkeypatch.setattr(module, "cpu_identity", lambda: "")
     assert cpu_model() == host_target().attrs["mcpu"]
+
+
+def test_an_l3_far_away_keeps_little_of_what_it_has():
+    here = replace(facts(host_target()), cores=2, l2_bytes=2 << 20, l3_bytes=480 << 20)
+    assert (here.near_bytes, here.has_far_l3, here.kept_by_l3) == (4 << 20, True, 32 << 20)
+    near = replace(here, l3_bytes=32 << 20)
+    assert (near.has_far_l3, near.kept_by_l3) == (False, near.l3_bytes)
