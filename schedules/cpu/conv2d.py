@@ -12,6 +12,7 @@ from typing import Any
 from ..contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
+from .even_parts import divisors
 from .flat_rows import schedule_tiles, tiles_algorithm, tiles_of_lines_or_all
 from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
 
@@ -41,15 +42,15 @@ def default_tile(choice: TileChoice) -> dict[str, int]:
     """
     nest, lanes = choice.nest, choice.lanes
     most = min(choice.most_rows, ROW_STREAMS)
-    divisors = [r for r in range(1, choice.most_rows + 1) if nest.row_extent % r == 0]
-    few = max(r for r in divisors if r <= most)
+    whole = divisors(nest.row_extent, choice.most_rows)
+    few = max(r for r in whole if r <= most)
     even = choice.even_rows(most)
     if 2 * few > most or few == nest.row_extent:
         mr = few
     elif nest.tiles_in_line(even) * even <= _NEARLY * nest.row_extent:
         mr = even
     else:
-        mr = next((r for r in divisors if r > most), even)
+        mr = next((r for r in whole if r > most), even)
     mr, vectors = choice.whole_rows_tile() or choice.cheaper_tile(mr, choice.wide_vectors(mr))
     nr = vectors * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr)}

@@ -8,6 +8,12 @@ UNEVEN = 1.06
 """Larger blocks are worth this much more work on the thread that has most."""
 
 
+def divisors(number: int, most: int | None = None) -> tuple[int, ...]:
+    """Return the divisors of a number, from 1 to itself, or up to so much."""
+    last = number if most is None else min(number, most)
+    return tuple(n for n in range(1, last + 1) if number % n == 0)
+
+
 def even_part(whole: int, most: int, threads: int) -> int:
     """Return the largest even part of at most ``most`` that leaves no thread much more than its share."""
     sizes = ((n, ceil(whole / (threads * n))) for n in range(1, whole + 1))
@@ -23,5 +29,5 @@ def even_divisor(whole: int, most: int, threads: int) -> int:
     A weight is turned in registers in whole blocks: 128 rows by 1280 x 1024, whose 40 panels are 8 blocks of
     5 then, take 0.59 of the time that 5 blocks of 7 and what is left take.
     """
-    divisors = [part for part in range(min(most, whole), 0, -1) if whole % part == 0]
-    return next((d for d in divisors if ceil(whole // d / threads) * threads * d <= UNEVEN * whole), 1)
+    even = (d for d in divisors(whole, most) if ceil(whole // d / threads) * threads * d <= UNEVEN * whole)
+    return max(even, default=1)

@@ -11,6 +11,7 @@ from ...machine.tile_instructions import TILE_ROWS, TileInstruction, tile_instru
 from ..contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..tile_step import fits_tiles, rows_of_parts
+from .even_parts import divisors
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
 from .tile_choice import TileChoice, tile_choice
 from .tile_space import beside_constraint, blocking_constraints
@@ -98,7 +99,7 @@ def rows_of_tile(extent: int, can_pad: bool) -> int:
     where they can be.
     """
     most = 2 * TILE_ROWS
-    dividing = max(rows for rows in range(1, most + 1) if extent % rows == 0)
+    dividing = divisors(extent, most)[-1]
     if can_pad and dividing <= TILE_ROWS:
         return ceil(extent / ceil(extent / most))
     return dividing

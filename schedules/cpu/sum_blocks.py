@@ -13,7 +13,7 @@ from math import ceil, prod
 from typing import NamedTuple
 
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from .even_parts import even_divisor, even_part
+from .even_parts import divisors, even_divisor, even_part
 from .operand_layout import PACK_IN_BLOCK, is_packed_along
 from .tile_choice import TileChoice
 
@@ -58,7 +58,7 @@ class Blocks(NamedTuple):
 def with_sum_blocks(space: KnobSpace, choice: TileChoice, block: int) -> KnobSpace:
     """Return a space of tiles of a matrix unit, with blocks of the sum; ``block``: the default."""
     steps = ceil(choice.nest.channels / space.default["depth"])
-    divisors = {0, block, *(n for n in _BLOCKS if n < steps and steps % n == 0)}
+    sizes = {0, block, *(n for n in _BLOCKS if n < steps and steps % n == 0)}
     meaning = "steps of the channels in a block, whose sums are stored until the next; 0: all"
     constraints = (
         Constraint(
@@ -71,7 +71,7 @@ def with_sum_blocks(space: KnobSpace, choice: TileChoice, block: int) -> KnobSpa
         ),
     )
     return KnobSpace(
-        (*space.knobs, Knob("block_sums", tuple(sorted(divisors)), meaning)),
+        (*space.knobs, Knob("block_sums", tuple(sorted(sizes)), meaning)),
         (*space.constraints, *constraints),
         {**space.default, "block_sums": block},
     )
@@ -128,10 +128,9 @@ class Blocking:
     def _steps(self) -> int:
         return ceil(self.choice.nest.channels / self.depth)
 
-    def _parts(self) -> list[int]:
+    def _parts(self) -> tuple[int, ...]:
         """Return the parts that the steps of the sum can be cut into."""
-        whole = self.choice.nest.batch or self._steps == 1
-        return [parts for parts in range(1, 2 if whole else self._steps + 1) if self._steps % parts == 0]
+        return (1,) if self.choice.nest.batch else divisors(self._steps)
 
     def _stored(self, parts: int, sums: int | None = None) -> float:
         """Return what storing sums after each part adds; ``sums``: how many, where these may keep to L2."""

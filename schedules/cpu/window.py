@@ -34,6 +34,7 @@ from ..sliding_window import Window, find_window
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..streaming import STREAM_MARK, exceeds_caches
 from ..transforms import LEAST_PARALLEL_SUMS, finish_tile, inline_blocks, vectorize_last
+from .even_parts import divisors
 
 UNROLLED_TAPS = 25
 """More taps than these are a loop: LLVM takes seconds for thousands of instructions."""
@@ -135,7 +136,7 @@ def window_space(func: Any, target: Any) -> KnobSpace | None:
     registers = machine.vector_registers
     widths = tuple(v for v in _VECTORS if channels % (v * lanes) == 0)
     heights = tuple(p for p in _PIXELS if p <= pixels)
-    tile = _dividing(pixels, _TILE_PIXELS)
+    tile = divisors(pixels, _TILE_PIXELS)[-1]
     if tile == 1 < pixels:
         tile = ceil(pixels / ceil(pixels / _TILE_PIXELS))
     block, group = _blocks(nest, machine, lanes)
@@ -143,7 +144,7 @@ def window_space(func: Any, target: Any) -> KnobSpace | None:
     if inside:
         wide, tile = max(v for v in widths if v <= _WIDE_VECTORS and group % v == 0), 1
     elif _comes_from_afar(nest, machine) and prod(nest.taps) <= UNROLLED_TAPS:
-        inside, few = 1, _dividing(pixels, _FEW_PIXELS)
+        inside, few = 1, divisors(pixels, _FEW_PIXELS)[-1]
         tile = few if 2 * few > _FEW_PIXELS else tile
     # Past the caches, on 2 threads of a Xeon, depthwise 3x3 of 58 MB takes 0.6 of the time.
     can_stream = streams(str(func.params[-1].ty.dtype))
@@ -179,11 +180,6 @@ def window_space(func: Any, target: Any) -> KnobSpace | None:
             "stream": exceeds_caches(func, target) if can_stream else 0,
         },
     )
-
-
-def _dividing(pixels: int, most: int) -> int:
-    """Return the most pixels, up to so many, that divide a line."""
-    return max(p for p in range(1, min(pixels, most) + 1) if pixels % p == 0)
 
 
 def _comes_from_afar(nest: Window, machine: Facts) -> bool:
@@ -231,11 +227,6 @@ def _blocks(nest: Window, machine: Facts, lanes: int) -> tuple[int, int]:
         return padded(block) * group > most, uneven * (copied + multiplied), -group, -block
 
     return min(product(divisors(lines), groups), key=cycles)
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """Return the divisors of a number, from 1 to itself."""
-    return tuple(n for n in range(1, number + 1) if number % n == 0)
 
 
 WINDOW = ScheduleRule(

@@ -43,6 +43,7 @@ from ..winograd_form import (
     find_convolution,
     tiles_along,
 )
+from .even_parts import divisors
 from .winograd_choice import SPARE, TILE_ROWS, WinogradChoice
 
 _LINES = (1, 2, 3, 4, 5, 6, 7, 8, 14, 16, 28)
@@ -230,7 +231,7 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
     registers = choice.machine.vector_registers
     widths = tuple(v * lanes for v in _VECTORS if conv.co % (v * lanes) == 0)
     lines = tuple(sorted({*(n for n in _LINES if n <= conv.p // min(choice.sizes)), default["lines"]}))
-    images = tuple(n for n in range(1, conv.n + 1) if conv.n % n == 0)
+    images = divisors(conv.n)
     return KnobSpace(
         knobs=(
             Knob("m", choice.sizes, "outputs of a tile in each direction"),

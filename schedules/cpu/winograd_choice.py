@@ -9,6 +9,7 @@ from math import ceil
 from ...machine.facts import Facts
 from ..space import Knobs
 from ..winograd_form import MOST_SPARE, POINTS, TAPS, Convolution, tiles_along
+from .even_parts import divisors
 from .tile_choice import ROW_STREAMS, tile_cost
 
 SPARE = tuple(range(MOST_SPARE + 1))
@@ -138,8 +139,7 @@ class WinogradChoice:
         conv, machine, lines, wide = self.conv, self.machine, self.lines(grid), self.tiles_in_line(grid)
         edge = grid["m"] + TAPS - 1
         bytes_of_line = edge * edge * wide * _ITEM
-        sizes = [d for d in range(1, lines + 1) if lines % d == 0]
-        sizes += [lines * images for images in range(2, conv.n + 1) if conv.n % images == 0]
+        sizes = [*divisors(lines), *(lines * images for images in divisors(conv.n)[1:])]
         few_panels = conv.co // nr < machine.cores
         far = machine.has_far_l3 and edge * edge * conv.ci * conv.co * _ITEM > machine.l2_bytes
         least_tiles = _LEAST_TILES_FAR if far else _LEAST_TILES
