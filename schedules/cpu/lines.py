@@ -25,8 +25,9 @@ from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from ..transforms import LEAST_PARALLEL_SUMS, inline_blocks
+from .even_parts import divisors
 from .separable import even_lines
-from .window import UNROLLED_TAPS, divisors
+from .window import UNROLLED_TAPS
 
 # Fewer are no vector.
 _LEAST_LANES = 4

@@ -35,7 +35,8 @@ from ..rule import ScheduleRule
 from ..separable_form import ALONG, DOWN, find_separable
 from ..space import Constraint, Knob, KnobSpace
 from ..transforms import LEAST_PARALLEL_SUMS, inline_blocks, vectorize_last
-from .window import UNROLLED_TAPS, divisors
+from .even_parts import divisors
+from .window import UNROLLED_TAPS
 
 # Shorter lines are no vectors: what is reduced is better one.
 _LEAST_PIXELS = 4
