@@ -23,7 +23,7 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_map
 
 from ..machine.facts import facts
-from ..machine.streaming_store import IMPORT_LLVM, STREAMING_NAMES, streaming_name, streaming_store
+from ..machine.streaming_store import IMPORT_LLVM, STREAMING_NAMES, streaming_name, streaming_store, streams
 from .analysis import gathered_buffers
 from .restatement import replaced, without_mark
 
@@ -98,12 +98,14 @@ def stream_output(sch: s_tir.Schedule, block: Any, loop: Any, lanes: int, dtype:
 def _streamed(loop: Any) -> Any:
     """Return the statements that compute a marked loop's vector and write it past the caches.
 
-    A loop that computes anything but one vector, or one that does not lie as the mark says, stays a loop.
+    A loop that computes anything but one vector, or one of another type, or one that does not lie as the mark
+    says, stays a loop.
     """
     if STREAM_MARK not in loop.annotations:
         return loop
     store, lane = loop.body, loop.loop_var
-    place = _place_of_vector(store, lane, loop.extent) if isinstance(store, tirx.BufferStore) else None
+    known = isinstance(store, tirx.BufferStore) and streams(str(store.buffer.dtype))
+    place = _place_of_vector(store, lane, loop.extent) if known else None
     if place is None:
         return without_mark(loop, STREAM_MARK)
     lanes, dtype = int(loop.extent), str(store.buffer.dtype)

@@ -20,6 +20,7 @@ channels are read in one stretch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import ceil, floor, prod
 from typing import Any
@@ -136,16 +137,8 @@ def window_space(func: Any, target: Any) -> KnobSpace | None:
     registers = machine.vector_registers
     widths = tuple(v for v in _VECTORS if channels % (v * lanes) == 0)
     heights = tuple(p for p in _PIXELS if p <= pixels)
-    tile = divisors(pixels, _TILE_PIXELS)[-1]
-    if tile == 1 < pixels:
-        tile = ceil(pixels / ceil(pixels / _TILE_PIXELS))
     block, group = _blocks(nest, machine, lanes)
-    wide, inside = 1, int(nest.pad is None)
-    if inside:
-        wide, tile = max(v for v in widths if v <= _WIDE_VECTORS and group % v == 0), 1
-    elif _comes_from_afar(nest, machine) and prod(nest.taps) <= UNROLLED_TAPS:
-        inside, few = 1, divisors(pixels, _FEW_PIXELS)[-1]
-        tile = few if 2 * few > _FEW_PIXELS else tile
+    wide, tile, inside = _tile(nest, machine, [v for v in widths if group % v == 0])
     # Past the caches, on 2 threads of a Xeon, depthwise 3x3 of 58 MB takes 0.6 of the time.
     can_stream = streams(str(func.params[-1].ty.dtype))
     return KnobSpace(
@@ -180,6 +173,22 @@ def window_space(func: Any, target: Any) -> KnobSpace | None:
             "stream": exceeds_caches(func, target) if can_stream else 0,
         },
     )
+
+
+def _tile(nest: Window, machine: Facts, widths: Sequence[int]) -> tuple[int, int, int]:
+    """Choose the vectors and pixels of a tile, and whether steps of channels go inside the tiles.
+
+    ``widths``: vectors that divide a group of channels.
+    """
+    if nest.pad is None:
+        return max(v for v in widths if v <= _WIDE_VECTORS), 1, 1
+    pixels = nest.extents[-2]
+    few, tile = (divisors(pixels, most)[-1] for most in (_FEW_PIXELS, _TILE_PIXELS))
+    if tile == 1 < pixels:
+        tile = ceil(pixels / ceil(pixels / _TILE_PIXELS))
+    if not _comes_from_afar(nest, machine) or prod(nest.taps) > UNROLLED_TAPS:
+        return 1, tile, 0
+    return 1, few if 2 * few > _FEW_PIXELS else tile, 1
 
 
 def _comes_from_afar(nest: Window, machine: Facts) -> bool:

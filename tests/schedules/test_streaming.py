@@ -49,6 +49,7 @@ def test_it_is_right_and_uses_stores_of_its_own(workload, target, assert_right):
     [
         ts.workload("relu", m=33, n=63),  # rows are no whole vectors
         ts.workload("sum", c=64, d=64),  # the output is a reduction
+        ts.workload("max_pool2d", dtype="bfloat16", n=1, h=6, w=6, c=32, kernel=2, stride=1),
     ],
     ids=lambda w: f"{w.label} {w.dtype}",
 )
