@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import tvm
 from ml_dtypes import bfloat16
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.script import tirx as T
+from tvm.tirx import ForKind
 from tvm_ffi import structural_map, structural_walk
 
 _NUMBER, _BITS = "bfloat16", "uint16"
@@ -58,6 +59,39 @@ def keep_bfloat16(body: Any) -> Any:
             (tirx.AllocBuffer, allocated),
         ],
     )
+
+
+def store_constants_singly(func: Any) -> Any:
+    """Return a function whose loops store constants of bfloat16 in its arguments one by one.
+
+    TVM knows no vectors of such a constant, whatever it is cast from. LLVM makes them. A function without any
+    stays as it is.
+    """
+    found: list[Any] = []
+    own: list[Any] = []
+    structural_walk(
+        func.body,
+        [
+            (tirx.AllocBuffer, lambda allocation: own.append(allocation.buffer)),
+            (s_tir.SBlock, lambda block: own.extend(block.alloc_buffers)),
+        ],
+    )
+
+    def is_constant(store: Any) -> bool:
+        number = isinstance(store.value, tirx.FloatImm) and str(store.buffer.dtype) == _NUMBER
+        return number and not any(store.buffer.same_as(buffer) for buffer in own)
+
+    def singly(loop: Any) -> Any:
+        stores: list[Any] = []
+        if loop.kind == ForKind.VECTORIZED:
+            structural_walk(loop.body, [(tirx.BufferStore, stores.append)])
+        if not any(map(is_constant, stores)):
+            return loop
+        found.append(loop)
+        return tirx.For(loop.loop_var, loop.min, loop.extent, ForKind.SERIAL, loop.body)
+
+    body = structural_map(func.body, [(tirx.For, singly)])
+    return func.with_body(body) if found else func
 
 
 def op_name(node: Any) -> str:

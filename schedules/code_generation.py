@@ -13,6 +13,7 @@ from tvm_ffi import structural_walk
 
 from ..machine.facts import has_feature
 from ..machine.vector_math import scaling
+from .bfloat16_bits import store_constants_singly
 from .in_place import with_shared_buffers
 from .loop_partition import is_plain, partition_loops
 from .masked_vectors import mask_vectors
@@ -64,11 +65,15 @@ def finished(mod: Any, target: Any = None) -> Any:
 
     Buffers become one (`in_place`), loops are cut before their incomplete iteration (`loop_partition`), and
     vectors that end beyond their array are masked where the target, if given, has masks (`masked_vectors`).
+    Constants of bfloat16 are stored one by one (`bfloat16_bits`).
     Functions of the module that want nothing of this stay as they are.
     """
     changed = partition_loops(with_shared_buffers(mod))
     changed = changed if target is None else mask_vectors(changed, target)
-    return changed if changed is mod else _with_flat_buffers(changed, mod)
+    changed = changed if changed is mod else _with_flat_buffers(changed, mod)
+    functions = {name: func for name, func in changed.functions.items() if isinstance(func, tirx.PrimFunc)}
+    single = {name: store_constants_singly(func) for name, func in functions.items()}
+    return with_functions(changed, {n: f for n, f in single.items() if not f.same_as(functions[n])})
 
 
 def is_finished(mod: Any) -> bool:

@@ -408,3 +408,14 @@ def test_loops_that_another_block_has_taken_a_place_in_are_not_fused(
 ):
     workload = ts.workload(operator, dtype=dtype, **shape)
     assert_right(workload, GENERAL.scheduled(workload.func, target))
+
+
+@pytest.mark.parametrize(("channels", "padding"), [(6, 0), (49, 1)])
+def test_maxima_of_bfloat16_that_are_taken_in_the_output_itself_are_right(
+    channels, padding, target, assert_right
+):
+    """TVM knows no vectors of the constant that they begin with."""
+    shape = {"n": 1, "h": 7, "w": 6, "c": channels, "kernel": 3, "stride": 1, "padding": padding}
+    workload = ts.workload("max_pool2d", dtype="bfloat16", **shape)
+    for rule in rules_for(workload.func, target):
+        assert_right(workload, rule.scheduled(workload.func, target))
