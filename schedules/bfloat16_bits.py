@@ -67,7 +67,6 @@ def store_constants_singly(func: Any) -> Any:
     TVM knows no vectors of such a constant, whatever it is cast from. LLVM makes them. A function without any
     stays as it is.
     """
-    found: list[Any] = []
     own: list[Any] = []
     structural_walk(
         func.body,
@@ -87,11 +86,11 @@ def store_constants_singly(func: Any) -> Any:
             structural_walk(loop.body, [(tirx.BufferStore, stores.append)])
         if not any(map(is_constant, stores)):
             return loop
-        found.append(loop)
-        return tirx.For(loop.loop_var, loop.min, loop.extent, ForKind.SERIAL, loop.body)
+        serial = ForKind.SERIAL
+        return tirx.For(loop.loop_var, loop.min, loop.extent, serial, loop.body, annotations=loop.annotations)
 
     body = structural_map(func.body, [(tirx.For, singly)])
-    return func.with_body(body) if found else func
+    return func if body.same_as(func.body) else func.with_body(body)
 
 
 def op_name(node: Any) -> str:

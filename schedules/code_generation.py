@@ -65,15 +65,20 @@ def finished(mod: Any, target: Any = None) -> Any:
 
     Buffers become one (`in_place`), loops are cut before their incomplete iteration (`loop_partition`), and
     vectors that end beyond their array are masked where the target, if given, has masks (`masked_vectors`).
-    Constants of bfloat16 are stored one by one (`bfloat16_bits`).
-    Functions of the module that want nothing of this stay as they are.
+    Constants of bfloat16 are stored one by one (`bfloat16_bits`). Functions of the module that want nothing
+    of this stay as they are.
     """
     changed = partition_loops(with_shared_buffers(mod))
     changed = changed if target is None else mask_vectors(changed, target)
     changed = changed if changed is mod else _with_flat_buffers(changed, mod)
-    functions = {name: func for name, func in changed.functions.items() if isinstance(func, tirx.PrimFunc)}
+    return _with_single_constants(changed)
+
+
+def _with_single_constants(mod: Any) -> Any:
+    """Return a module whose functions store constants of bfloat16 one by one; itself if none does."""
+    functions = {name: func for name, func in mod.functions.items() if isinstance(func, tirx.PrimFunc)}
     single = {name: store_constants_singly(func) for name, func in functions.items()}
-    return with_functions(changed, {n: f for n, f in single.items() if not f.same_as(functions[n])})
+    return with_functions(mod, {n: f for n, f in single.items() if not f.same_as(functions[n])})
 
 
 def is_finished(mod: Any) -> bool:

@@ -29,7 +29,7 @@ def beyond_tiles(target):
     """
     machine = facts(target)
     from_l3 = machine.l3_bytes // 2 if machine.takes_halves else 0
-    return max(4 * machine.l2_bytes * machine.cores, from_l3) // (256 * 4) + 32
+    return max(4 * machine.near_bytes, from_l3) // (256 * 4) + 32
 
 
 def first_of_vectors(workload, target):

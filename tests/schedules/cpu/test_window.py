@@ -103,6 +103,14 @@ def test_few_lines_are_padded_twice_and_what_is_padded_stays_in_cache(size, chan
     assert (default["lines"], default["group"]) == (lines, group)
 
 
+def with_l3_of(mebibytes, monkeypatch):
+    """Return a target of two cores of 2 MiB of L2, with an L3 of so many."""
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+    machine = replace(facts(target), l2_bytes=2 << 20, l3_bytes=mebibytes << 20)
+    monkeypatch.setattr(window, "facts", lambda _: machine)
+    return target
+
+
 @pytest.mark.parametrize(
     ("l3", "size", "lines", "group"),
     [
@@ -112,9 +120,7 @@ def test_few_lines_are_padded_twice_and_what_is_padded_stays_in_cache(size, chan
     ],
 )
 def test_lines_of_a_far_l3_are_few_enough_for_all_channels(l3, size, lines, group, monkeypatch):
-    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
-    machine = replace(facts(target), l2_bytes=2 << 20, l3_bytes=l3 << 20)
-    monkeypatch.setattr(window, "facts", lambda _: machine)
+    target = with_l3_of(l3, monkeypatch)
     image = {"n": 1, "h": size, "w": size, "ci": 64, "co": 64, "groups": 64, "kh": 3, "kw": 3, "padding": 1}
     default = WINDOW.space(ts.workload("conv2d", **image).func, target).default
     assert (default["lines"], default["group"]) == (lines, group)
@@ -131,9 +137,7 @@ def test_lines_of_a_far_l3_are_few_enough_for_all_channels(l3, size, lines, grou
     ],
 )
 def test_from_a_far_l3_few_pixels_are_computed_in_all_channels(l3, size, taps, inside, pixels, monkeypatch):
-    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
-    machine = replace(facts(target), l2_bytes=2 << 20, l3_bytes=l3 << 20)
-    monkeypatch.setattr(window, "facts", lambda _: machine)
+    target = with_l3_of(l3, monkeypatch)
     image = {"n": 1, "h": size, "w": size, "ci": 128, "co": 128, "groups": 128, "padding": taps // 2}
     default = WINDOW.space(ts.workload("conv2d", **image, kh=taps, kw=taps).func, target).default
     assert (default["inside"], default["pixels"]) == (inside, pixels)
