@@ -12,8 +12,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import BufferStore, IntImm, IterVar, Var
 from tvm_ffi import structural_map, structural_walk
 
-CHOICE = "prim.if_then_else"
-"""What TVM calls a choice of which only one side is computed."""
+_CHOICE = "prim.if_then_else"
 
 _MOST_STEPS = 8
 
@@ -118,7 +117,12 @@ def gathered_buffers(body: Any) -> list[Any]:
 
 def has_condition(sch: s_tir.Schedule, block: str) -> bool:
     """Tell whether a block chooses between values by position, as padding does."""
-    return CHOICE in called(sch.get(sch.get_sblock(block)).body)
+    return _CHOICE in called(sch.get(sch.get_sblock(block)).body)
+
+
+def is_choice(value: Any) -> bool:
+    """Tell whether an expression is one of two by a condition, and computes only that."""
+    return isinstance(value, Call) and str(getattr(value.op, "name", "")) == _CHOICE
 
 
 def chooses_along(sch: s_tir.Schedule, block: str) -> set[int]:
@@ -126,7 +130,7 @@ def chooses_along(sch: s_tir.Schedule, block: str) -> set[int]:
     node, used = sch.get(sch.get_sblock(block)), set()
 
     def visit(call: Any) -> None:
-        if str(getattr(call.op, "name", "")) == CHOICE:
+        if is_choice(call):
             used.update(index_variables(call.args[:1]))
 
     structural_walk(node.body, [(Call, visit)])
@@ -135,7 +139,7 @@ def chooses_along(sch: s_tir.Schedule, block: str) -> set[int]:
 
 def uses_calls(sch: s_tir.Schedule, block: str) -> bool:
     """Tell whether a block calls a function such as exp, which is dear to compute twice."""
-    return bool(called(sch.get(sch.get_sblock(block)).body) - {CHOICE})
+    return bool(called(sch.get(sch.get_sblock(block)).body) - {_CHOICE})
 
 
 def called(body: Any) -> set[str]:

@@ -7,15 +7,14 @@ from functools import lru_cache
 from typing import Any
 
 from tvm import s_tir, tirx
-from tvm.ir import Call
 from tvm.tirx import LE, Add, FloatImm, IntImm, IterVar, Select
 from tvm_ffi import structural_equal, structural_walk
 
 from .analysis import (
-    CHOICE,
     block_names,
     chooses_along,
     index_variables,
+    is_choice,
     is_reduction,
     output_blocks,
     static_extents,
@@ -162,8 +161,8 @@ def _heads_of_group(heads: int, *products: Any) -> int:
 
 def _keys_ahead(score: Any) -> int | None:
     """Return how many keys after its own position a query sees, None where the score is not masked so."""
-    value = getattr(score.body, "value", None)
-    if isinstance(value, Call) and str(getattr(value.op, "name", "")) == CHOICE:
+    value: Any = getattr(score.body, "value", None)
+    if is_choice(value):
         value = value.args[2]
     if not isinstance(value, Select) or not isinstance(value.condition, LE) or len(score.iter_vars) != 3:
         return None

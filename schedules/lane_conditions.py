@@ -9,7 +9,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm_ffi import structural_walk
 
-from .analysis import CHOICE
+from .analysis import is_choice
 
 
 def may_need_masks(func: Any) -> bool:
@@ -56,8 +56,3 @@ def depends(expression: Any, variables: Iterable[Any]) -> bool:
     """Tell whether an expression uses one of some variables."""
     used = tirx.analysis.undefined_vars(expression, [])
     return any(v.same_as(other) for v in used for other in variables)
-
-
-def is_choice(call: Any) -> bool:
-    """Tell whether a call chooses one of two values by a condition, and reads only that."""
-    return getattr(call.op, "name", "") == CHOICE

@@ -13,6 +13,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm_ffi import structural_walk
 
+from .aligned_rows import align_rows
 from .loop_bounds import BOUNDING_MARK, shorten_loops
 from .matrix_tiles import THREADS_MARK, use_matrix_tiles
 from .needless_loops import NEEDLESS_MARK, skip_needless_loops
@@ -49,6 +50,7 @@ _LOWER = tvm.ir.transform.Sequential(
         s_tir.transform.StmtSimplify(),
         lessen_quotients,
         set_rows_apart,
+        align_rows,
         stream_vectors,
     ]
 )

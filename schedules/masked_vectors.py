@@ -27,7 +27,8 @@ from tvm_ffi import structural_map, structural_walk
 
 from ..machine.facts import facts
 from ..machine.vector_math import POLYNOMIAL_CALLS
-from .lane_conditions import chooses_by_lane, depends, is_choice, may_need_masks
+from .analysis import is_choice
+from .lane_conditions import chooses_by_lane, depends, may_need_masks
 from .loop_partition import as_plain_loops
 from .quotients import share_quotients
 from .restatement import with_functions
@@ -61,12 +62,12 @@ def mask_vectors(mod: Any, target: Any) -> Any:
 
 def _shared(loop: Any) -> Any:
     """Return a vectorized loop with conditions of its lanes without those that all of them share."""
-    return share_quotients(loop) if chooses_by_lane(loop) else loop
+    return _cut_short(share_quotients(loop)) if chooses_by_lane(loop) else loop
 
 
 def _masked(loop: Any) -> Any:
     """Return vectors in place of a vectorized loop with conditions of its lanes; others as they are."""
-    loop = _shared(loop)
+    loop = share_quotients(loop) if chooses_by_lane(loop) else loop
     if not chooses_by_lane(loop):
         return loop
     try:
@@ -76,20 +77,18 @@ def _masked(loop: Any) -> Any:
 
 
 def _cut_short(loop: Any) -> Any:
-    """Return a loop over the lanes below a constant in place of one with a condition that says so.
+    """Return a loop over the lanes below a number in place of one with a condition that says so.
 
     LLVM would make masks of the condition: see `_is_narrowed`.
     """
-    branch = loop.body
+    branch, lane = loop.body, loop.loop_var
     if not isinstance(branch, tirx.IfThenElse) or branch.else_case is not None:
         return loop
     below = branch.condition
-    bounds = (
-        isinstance(below, tirx.LT) and below.a.same_as(loop.loop_var) and isinstance(below.b, tirx.IntImm)
-    )
-    return (
-        tirx.For(loop.loop_var, loop.min, below.b, tirx.ForKind.SERIAL, branch.then_case) if bounds else loop
-    )
+    if not isinstance(below, tirx.LT) or not below.a.same_as(lane) or depends(below.b, [lane]):
+        return loop
+    extent = sym.Analyzer().simplify(tirx.max(tirx.min(below.b, loop.extent), 0))
+    return tirx.For(lane, loop.min, extent, tirx.ForKind.SERIAL, branch.then_case)
 
 
 class _NoVectors(Exception):
@@ -112,6 +111,8 @@ class _Lanes:
             uniform, varying = self._parts(statement.condition)
             body = self.statement(statement.then_case, self._both(mask, varying))
             return tirx.IfThenElse(_all(uniform), body, None) if uniform else body
+        if isinstance(statement, tirx.BufferStore) and self._chooses_reads(statement.value):
+            return self._choice_of_reads(statement, mask)
         if isinstance(statement, tirx.BufferStore):
             value, at = self._vector(statement.value, mask), self._place(statement.buffer, statement.indices)
             if not isinstance(at[-1], tirx.Ramp):
@@ -122,6 +123,23 @@ class _Lanes:
                 raise _NoVectors
             return tirx.Evaluate(T.masked_store(statement.buffer, value, *at, mask))
         raise _NoVectors
+
+    def _chooses_reads(self, value: Any) -> bool:
+        """Tell whether lanes have one of two values that each are read."""
+        return is_choice(value) and self._varies(value.args[0]) and _reads(value.args[2])
+
+    def _choice_of_reads(self, store: Any, mask: Any) -> Any:
+        """Return the statements that store each of two values where it is chosen: nothing else is read."""
+        condition, *values = store.value.args
+        chosen = zip((condition, tirx.Not(condition)), values, strict=True)
+        return tirx.SeqStmt(
+            [
+                self.statement(
+                    tirx.IfThenElse(where, tirx.BufferStore(store.buffer, value, store.indices), None), mask
+                )
+                for where, value in chosen
+            ]
+        )
 
     def _vector(self, value: Any, mask: Any) -> Any:
         """Return the vector of an expression's values in all lanes."""
@@ -137,6 +155,8 @@ class _Lanes:
         # A lane that takes no part may divide by zero, of which floats make nothing worse than infinity.
         if isinstance(value, (*_ARITHMETIC, *_LOGIC)) and not (integer and isinstance(value, tirx.Div)):
             return type(value)(self._vector(value.a, mask), self._vector(value.b, mask))
+        if isinstance(value, tirx.Not):
+            return tirx.Not(self._vector(value.a, mask))
         if isinstance(value, tirx.Cast):
             return self._cast(value, mask)
         if isinstance(value, tirx.Select):
@@ -144,7 +164,7 @@ class _Lanes:
                 self._vector(each, mask) for each in (value.condition, value.true_value, value.false_value)
             )
             return tirx.Select(condition, *others)
-        if isinstance(value, tvm.ir.Call) and is_choice(value):
+        if is_choice(value):
             return self._choice(value, mask)
         if isinstance(value, tvm.ir.Call) and _is_vectorizable(value):
             operands = [self._vector(each, mask) for each in value.args]
@@ -153,6 +173,8 @@ class _Lanes:
 
     def _choice(self, choice: Any, mask: Any) -> Any:
         """Return one value where a condition holds and another elsewhere; each is read only there."""
+        if self._chooses_reads(choice):
+            raise _NoVectors
         condition, taken, other = choice.args
         uniform, varying = self._parts(condition)
         otherwise = self._vector(other, mask)
@@ -188,7 +210,7 @@ class _Lanes:
         To TVM masked loads of bfloat16 are integers: as such they are put into the upper bits of a float32.
         """
         value = cast.value
-        if _dtype(value) == _BFLOAT16 and isinstance(value, tvm.ir.Call) and is_choice(value):
+        if _dtype(value) == _BFLOAT16 and is_choice(value):
             condition, *choices = value.args
             wide = (tirx.Cast(_dtype(cast), each) for each in choices)
             return self._choice(tirx.if_then_else(condition, *wide), mask)

@@ -14,7 +14,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Call
 from tvm_ffi import structural_equal, structural_map, structural_walk
 
-from .analysis import CHOICE, loads_of
+from .analysis import is_choice, loads_of
 from .restatement import without_mark
 
 NEEDLESS_MARK = "tunesmith.needless_where"
@@ -34,7 +34,7 @@ def _skip(func: Any, _mod: Any, _context: Any) -> Any:
     flags: dict[str, Any] = {}
 
     def find(call: Any) -> None:
-        condition = call.args[0] if _is_choice(call) else None
+        condition = call.args[0] if is_choice(call) else None
         if condition is not None and len(loads := loads_of(condition)) == 1:
             flags.setdefault(str(loads[0].source.name), condition)
 
@@ -46,16 +46,12 @@ def _skip(func: Any, _mod: Any, _context: Any) -> Any:
         flag = flags[str(loop.annotations[NEEDLESS_MARK])]
 
         def chosen(call: Any) -> Any:
-            return call.args[2] if _is_choice(call) and structural_equal(call.args[0], flag) else call
+            return call.args[2] if is_choice(call) and structural_equal(call.args[0], flag) else call
 
         body = structural_map(loop.body, [(Call, chosen)])
         return tirx.IfThenElse(tirx.Not(flag), without_mark(loop, NEEDLESS_MARK, body=body), None)
 
     return func.with_body(structural_map(func.body, [(tirx.For, skipping)]))
-
-
-def _is_choice(call: Any) -> bool:
-    return str(getattr(call.op, "name", "")) == CHOICE
 
 
 skip_needless_loops = tirx.transform.prim_func_pass(_skip, opt_level=0)

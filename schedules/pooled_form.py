@@ -23,10 +23,10 @@ from tvm.sym import Analyzer
 from tvm.tirx import IntImm
 
 from ..machine.errors import InputError
-from .analysis import index_variables, loads_of
+from .analysis import index_variables, is_choice, loads_of
 from .restatement import held_block, nests, replaced, vector_start, whole, with_one_block
 from .separable_form import SeparableWindow, find_separable
-from .vector_expressions import NO_VECTORS, can_evaluate, evaluated, is_choice, shuffled
+from .vector_expressions import NO_VECTORS, can_evaluate, evaluated, shuffled
 
 BLOCK = "pooled"
 """The block of the form: a line of the output an iteration."""

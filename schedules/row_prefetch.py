@@ -2,9 +2,10 @@
 
 What prefetches lines by itself, the CPU, goes no further than to the end of a page, and rows of 4 KiB are
 pages: the first pass over each waits for memory, and the others leave memory waiting. So the last pass that
-reads a row's input also asks for the same elements of the rows after the next. TVM's primitives cannot say
-that: a schedule marks the loop over rows and the pass, and these get their prefetches when blocks have become
-plain loops (`loop_partition`). A prefetch of what lies beyond the array does nothing.
+reads a row's input, of those that compute exponentials if any does, also asks for the same elements of the
+rows after the next. TVM's primitives cannot say that: a schedule marks the loop over rows and the pass, and
+these get their prefetches when blocks have become plain loops (`loop_partition`). A prefetch of what lies
+beyond the array does nothing.
 """
 
 from __future__ import annotations

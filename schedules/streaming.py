@@ -22,7 +22,7 @@ from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 from tvm_ffi import structural_map
 
-from ..machine.facts import facts
+from ..machine.facts import LINE_BYTES, facts
 from ..machine.streaming_store import IMPORT_LLVM, STREAMING_NAMES, streaming_name, streaming_store, streams
 from .analysis import gathered_buffers
 from .restatement import replaced, without_mark
@@ -69,10 +69,17 @@ def _exceeds(func: Any, cache_bytes: int) -> bool:
     return sum(sizes) > cache_bytes and sizes[-1] > cache_bytes // _PART_OF_CACHE
 
 
-def row_lanes(lanes: int, row: int, dtype: str, least_bits: int) -> int:
-    """Return the lanes of the widest vectors, up to so many, that divide a row; 0 if they have fewer bits."""
-    width = gcd(lanes, row)
-    return width if width * int(tvm.DataType(dtype).bits) >= least_bits else 0
+def row_lanes(lanes: int, row: int, dtype: str, least_bits: int, least_vectors: int) -> int:
+    """Return the elements of a row to write past the caches at a time; 0 if it is not worth it.
+
+    The widest vectors, up to so many lanes, that divide the row, if they have as many bits. Else, if the row
+    is as many vectors, those of whole lines: `aligned_rows` has it begin with one.
+    """
+    bits = int(tvm.DataType(dtype).bits)
+    width, line = gcd(lanes, row), max(lanes, LINE_BYTES * 8 // bits)
+    if width * bits >= least_bits:
+        return width
+    return line if row >= least_vectors * line else 0
 
 
 def stream_output(sch: s_tir.Schedule, block: Any, loop: Any, lanes: int, dtype: str) -> None:

@@ -11,7 +11,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import Add, Cast, Div, IntImm, Max, Min, Mul, Sub
 from tvm_ffi import structural_map
 
-from .analysis import CHOICE, loads_of
+from .analysis import is_choice, loads_of
 from .restatement import whole
 
 NO_VECTORS = "bfloat16"
@@ -37,11 +37,6 @@ def decided(value: Any) -> Any:
         return call.args[1 if int(condition) else 2] if isinstance(condition, IntImm) else call
 
     return structural_map(value, [(Call, chosen)])
-
-
-def is_choice(value: Any) -> bool:
-    """Tell whether an expression chooses between two by a condition."""
-    return str(getattr(getattr(value, "op", None), "name", "")) == CHOICE
 
 
 def evaluated(value: Any, vector: Callable[[Any], Any]) -> Any:

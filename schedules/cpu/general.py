@@ -27,11 +27,13 @@ from __future__ import annotations
 
 from math import prod
 
+import tvm
 from tvm import s_tir
 from tvm.tirx import ForKind
 
 from ...machine.streaming_store import streams
 from ...machine.vector_math import POLYNOMIAL_CALLS
+from ..aligned_rows import LEAST_VECTORS
 from ..analysis import (
     block_names,
     called,
@@ -59,6 +61,9 @@ _CALL = 2
 
 # What is written past the caches at a time is at least a narrowest vector.
 _LEAST_BITS = 128
+
+# Rows of fewer vectors of polynomials do not begin and end with parts of one (`aligned_rows`).
+_LEAST_VECTORS_OF_POLYNOMIALS = 50
 
 # So many rows are spread without the vectors in them: an index is taken apart once a row, not once a vector.
 _ENOUGH_ROWS = 64
@@ -128,7 +133,8 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
     copy, steps = None, steps_of_reading(sch, name)
     stream = stream and extents is not None and steps == 1 and _can_stream(sch, name)
     if stream and not flattened:
-        lanes = _streamed_lanes(sch, name, lanes)
+        streamed = _streamed_lanes(sch, name, lanes)
+        lanes, stream = streamed or lanes, min(1, streamed)
     vectors = extents is not None and lanes > 1 and extents[-1] % lanes == 0
     if stream and vectors and not flattened:
         copy = sch.cache_write(block, 0, "global")
@@ -143,7 +149,7 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
         outer = outer or [tiles]
     elif vectors or flattened or (extents[-1] > lanes > 1 and _ends_rows(sch, name)):
         tiles, inner = sch.split(inner, [None, lanes])
-        if stream and flattened and vectors:
+        if stream and copy is None:
             sch.annotate(inner, STREAM_MARK, 1)
         sch.vectorize(inner)
         if not vectors or len(loops) - 1 in chooses_along(sch, name):
@@ -170,12 +176,15 @@ def _can_stream(sch: s_tir.Schedule, name: str) -> bool:
 
 
 def _streamed_lanes(sch: s_tir.Schedule, name: str, lanes: int) -> int:
-    """Return the lanes of vectors that divide a block's rows, where such are wide enough for what it does."""
+    """Return how many elements of a block's rows to write past the caches at a time, 0 if none."""
     node, extents = sch.get(sch.get_sblock(name)), static_extents(sch, name)
     assert extents is not None, "what is streamed has static loops"
+    dtype = str(node.writes[0].source.dtype)
     if POLYNOMIAL_CALLS & called(node.body):
-        return lanes
-    return row_lanes(lanes, extents[-1], str(node.writes[0].source.dtype), _LEAST_BITS) or lanes
+        # Nothing narrower.
+        bits = lanes * int(tvm.DataType(dtype).bits)
+        return row_lanes(lanes, extents[-1], dtype, bits, _LEAST_VECTORS_OF_POLYNOMIALS)
+    return row_lanes(lanes, extents[-1], dtype, _LEAST_BITS, LEAST_VECTORS)
 
 
 def _ends_rows(sch: s_tir.Schedule, name: str) -> bool:

@@ -34,6 +34,7 @@ from tvm import s_tir
 
 from ...machine.streaming_store import streams
 from ...machine.vector_math import EXPONENTIALS
+from ..aligned_rows import LEAST_VECTORS
 from ..analysis import (
     block_names,
     called,
@@ -47,7 +48,7 @@ from ..loop_partition import partition
 from ..row_nest import RowNest, find_rows, inline_cheap
 from ..row_prefetch import fetch_ahead
 from ..rule import ScheduleRule
-from ..streaming import row_lanes, stream_output
+from ..streaming import STREAM_MARK, row_lanes, stream_output
 from ..transforms import LEAST_PARALLEL_WORK
 from .row_space import rows_space, whole_rows
 
@@ -55,10 +56,15 @@ from .row_space import rows_space, whole_rows
 # of 96 x 128 takes 0.70 of the time it takes on one, of 16 x 1024 0.72, of 8 x 1024 as long.
 _EXPONENTIAL = 3
 
-# What is written past the caches at a time: vectors of so many bits or more. On 2 threads of a Zen 4 norms of
-# rows that are whole vectors of 64 bits only, 302 to 30522 elements, take 0.70 to 0.91 of the time so, of 128
-# bits 0.73 to 0.79; softmax of rows of 256 bits 0.63 to 0.99, of 128 0.94 to 1.2.
-_LEAST_BITS, _LEAST_BITS_OF_A_SOFTMAX = 64, 256
+# What is written past the caches at a time: vectors of so many bits or more that divide a row. On 2 threads
+# of a Zen 4 norms of rows that are whole vectors of 128 bits only take 0.73 to 0.79 of the time so; softmax
+# of rows of 256 bits 0.63 to 0.99, of 128 0.94 to 1.2.
+_LEAST_BITS, _LEAST_BITS_OF_A_SOFTMAX = 128, 256
+# Other rows begin and end with parts of vectors (`aligned_rows`) if they are as many vectors: a softmax reads
+# anew what it has just stored, where vectors begin elsewhere. On 2 threads of a Xeon layer_norm, rms_norm and
+# log_softmax of 302 to 50257 elements, no multiple of 4, take 0.50 to 0.72 of the time so, softmax of 850 and
+# more 0.72 to 0.92, of 302 to 770 0.95 to 1.8.
+_LEAST_VECTORS_OF_A_SOFTMAX = 50
 
 # Elements of each of neighbouring rows that are added to their sums at a time.
 _ADDED_AT_ONCE = 4
@@ -96,7 +102,7 @@ def schedule_rows(
         1: the function is in the form that `whole_rows_form.restate` gives it, and each part of a row is
         whole vectors; 0: it is as it was.
     stream : int
-        1 writes an output as long as its rows past the caches, in vectors that divide them.
+        1 writes an output as long as its rows past the caches.
     ahead : int
         Blocks of rows that the last pass over a row fetches ahead: see `row_prefetch`; 0: none.
     """
@@ -114,8 +120,9 @@ def schedule_rows(
         for name in reductions:
             dimensions |= reduce_in_lanes(sch, name, lanes, vectors)
     streamed = _streamed_lanes(sch, nest, lanes) if stream else 0
-    copy = sch.cache_write(sch.get_sblock(last), 0, "global") if streamed else None
-    if nest.in_place and copy is None:
+    divided = bool(streamed) and nest.extents[-1] % streamed == 0
+    copy = sch.cache_write(sch.get_sblock(last), 0, "global") if divided else None
+    if nest.in_place and not streamed:
         compute_in_place(sch, nest.in_place, last)
     wide = 0 if nest.contiguous or lanes == 1 else lanes * vectors
     row = _row_loop(sch, last, rows, wide, block, parallel == 1 and work >= LEAST_PARALLEL_WORK)
@@ -126,6 +133,8 @@ def schedule_rows(
     reading, writing = _arrange_passes(sch, names, row, lanes, dimensions, bool(wide), streamed or lanes)
     if copy is not None:
         stream_output(sch, copy, writing, streamed, nest.output_dtype)
+    elif streamed:
+        sch.annotate(sch.get_loops(sch.get_sblock(last))[-1], STREAM_MARK, 1)
     if ahead and reading is not None:
         fetch_ahead(sch, row, reading, ahead)
 
@@ -152,20 +161,22 @@ def _arrange_passes(
 
     ``dimensions``: those of each block that count parts of a row. ``across``: vectors are neighbouring rows.
     ``written``: elements in a vector of the last block. Returns the last block's loop over vectors of a row,
-    after that of the last block that reads an input.
+    after that of the last block that reads an input: of those that compute exponentials, if there are such,
+    as memory has nothing to do meanwhile.
     """
     around = sch.get_loops(sch.get_sblock(names[-1]))
     depth = len(around) - len(loops_inside(sch, sch.get_sblock(names[-1]), row))
-    summed, reading, steps = "", None, None
+    summed, reading, steps, computes = "", None, None, False
     for name, after in zip(names, [*names[1:], ""], strict=True):
         if name == summed:
             continue
         reads = _reads_input(sch, name)
+        exponential = bool(EXPONENTIALS & called(sch.get(sch.get_sblock(name)).body))
         together = vectors_of_parts(sch, name, after, dimensions.get(after, 0), depth, lanes)
         width = lanes if after else written
         steps = _arrange(sch, name, depth, width, dimensions.get(name, 0), across, max(1, together))
-        if reads and steps is not None:
-            reading = steps
+        if reads and steps is not None and exponential >= computes:
+            reading, computes = steps, exponential
         if together and steps is not None:
             reduce_as_computed(sch, after, steps)
             summed = after
@@ -175,14 +186,16 @@ def _arrange_passes(
 def _streamed_lanes(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> int:
     """Return how many elements to write past the caches at a time, 0 where the output is not written so.
 
-    It must be computed element by element along its rows, which are whole vectors of so many.
+    It must be computed element by element along its rows, which are whole vectors of so many, or many.
     """
     along = nest.contiguous and nest.output not in nest.reductions and len(nest.rows) < len(nest.extents)
     if not along or not streams(nest.output_dtype) or not writes_in_order(sch, sch.get_sblock(nest.output)):
         return 0
     least = _LEAST_BITS_OF_A_SOFTMAX if nest.in_place else _LEAST_BITS
-    width = row_lanes(lanes, nest.extents[-1], nest.output_dtype, least)
-    return width if nest.extents[-1] > width > 1 else 0
+    vectors = _LEAST_VECTORS_OF_A_SOFTMAX if nest.in_place else LEAST_VECTORS
+    row = nest.extents[-1]
+    width = row_lanes(lanes, row, nest.output_dtype, least, vectors)
+    return width if row > width > 1 else 0
 
 
 def _reads_input(sch: s_tir.Schedule, name: str) -> bool:

@@ -113,6 +113,23 @@ def test_what_is_not_taken_is_not_read(target):
     np.testing.assert_array_equal(computed(mod, target, x), wanted)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_of_two_values_that_are_read_each_is_read_where_it_is_taken(dtype, target):
+    """The second begins within a vector: there is nothing before its first element."""
+    mod = mask_vectors(
+        vectorized(lambda x, i, j: te.if_then_else(j < 20, x[i, j], x[i, j - 20]), dtype), WITH_MASKS
+    )
+    # Parts of narrow vectors are not stored.
+    assert calls(mod) == ([2, 2] if dtype == "float32" else [0, 0])
+    x = random_rows(dtype)
+    np.testing.assert_array_equal(computed(mod, target, x), np.hstack([x[:, :20], x[:, : COLUMNS - 20]]))
+
+
+def test_what_chooses_between_such_values_and_goes_on_is_not_masked():
+    mod = vectorized(lambda x, i, j: te.if_then_else(j < 20, x[i, j], x[i, j - 20]) + 1.0)
+    assert mask_vectors(mod, WITH_MASKS) is mod
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_loads_of_a_choice_keep_their_masks(dtype, target):
     """TVM takes a choice's condition for true inside of it: a mask there would be of no use."""

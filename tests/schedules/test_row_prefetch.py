@@ -49,8 +49,9 @@ def test_results_are_as_without(name, knobs, target, assert_right):
     assert_right(workload, ROWS.scheduled(workload.func, target, knobs))
 
 
-def test_each_line_of_the_next_rows_is_fetched_in_the_last_pass():
-    func, target = ts.workload("softmax", m=64, n=256).func, cpu("x86-64-v4")
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_each_line_of_the_next_rows_is_fetched_while_exponentials_are_computed(name):
+    func, target = ts.workload(name, m=64, n=256).func, cpu("x86-64-v4")
     knobs = {"lanes": 16, "vectors": 4, "block": 2, "stream": 0}
     without, ahead = (ROWS.scheduled(func, target, {**knobs, "ahead": a}) for a in (0, 3))
     assert not fetched(without, target)
