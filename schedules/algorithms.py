@@ -17,6 +17,7 @@ from tvm import s_tir
 from ..machine.errors import InputError
 from . import (
     attention_form,
+    buffered_squares_form,
     channels_last_form,
     flat_pixels_form,
     flat_rows_form,
@@ -56,6 +57,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "padded_keys": attention_form.restate,  # and from before columns were padded too
     "repeated": repeated_form.restate,
     "squares": squares_form.restate,
+    "buffered_squares": buffered_squares_form.restate,
     "swapped": swapped_form.restate,
     "widened": widened_form.restate,
 }

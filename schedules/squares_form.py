@@ -198,15 +198,11 @@ def _square(
     found: Transposition, place: Sequence[Any], lanes: int, streamed: bool, finish: Finish | None
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Return the statements that transpose the square that begins at a place, and their notes."""
-    vector = f"{found.dtype}x{lanes}"
 
     def indices(axis: int, further: int) -> list[Any]:
         return found.indices([p + further if n == axis else p for n, p in enumerate(place)])
 
-    columns = [indices(len(place) - 1, n) for n in range(lanes)]
-    loaded = [found.input.vload([there[i] for i in found.order], vector) for there in columns]
-    steps, rows = transposed([moved(row) for row in loaded])
-    rows = [moved(row, found.dtype) for row in rows]
+    steps, rows = square_rows(found, [indices(len(place) - 1, n) for n in range(lanes)], lanes)
     targets = [indices(found.row, n) for n in range(lanes)]
     if finish is not None:
         rows = [finish.value(row, there) for row, there in zip(rows, targets, strict=True)]
@@ -216,3 +212,16 @@ def _square(
     places = [elements_before(found.output, there) for there in targets]
     calls = [stored(found.output, *each) for each in zip(places, rows, strict=True)]
     return [*steps, *map(tirx.Evaluate, calls)], {IMPORT_LLVM: code}
+
+
+def square_rows(
+    found: Transposition, columns: Sequence[Sequence[Any]], lanes: int
+) -> tuple[Sequence[Any], list[Any]]:
+    """Return the statements that transpose a square, and its rows as vectors.
+
+    ``columns``: the output's indices of the first element of each column, which is a vector of the input.
+    """
+    vector = f"{found.dtype}x{lanes}"
+    loaded = [found.input.vload([there[i] for i in found.order], vector) for there in columns]
+    steps, rows = transposed([moved(row) for row in loaded])
+    return steps, [moved(row, found.dtype) for row in rows]

@@ -8,8 +8,10 @@ import tunesmith as ts
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
-from tunesmith.schedules.code_generation import generate_code
+from tunesmith.schedules import buffered_squares_form
+from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.transpose import TRANSPOSE, squares_in_block
 from tunesmith.schedules.squares_form import find_transposition, restate
 from tunesmith.schedules.transposition import transposition_intrinsic
@@ -145,24 +147,68 @@ def test_every_vector_is_written_past_the_caches(name, target, assert_right):
 
 
 @pytest.mark.parametrize(
-    ("mcpu", "dtype", "side", "lanes", "stream"),
+    ("mcpu", "dtype", "side", "lanes", "stream", "buffered"),
     [
-        ("x86-64-v4", "float32", 256, 16, 0),
-        ("x86-64-v4", "float16", 256, 16, 0),
-        ("x86-64-v4", "int8", 256, 32, 0),
-        ("x86-64-v4", "float32", 4096, 16, 1),
-        ("x86-64-v4", "float16", 8192, 32, 1),
-        ("x86-64-v4", "float64", 4096, 8, 1),
-        ("haswell", "float32", 4096, 8, 1),
-        ("x86-64-v4", "float32", 4104, 8, 1),
-        ("x86-64-v4", "float32", 4092, 16, 0),  # vectors that divide the rows are of 128 bits
-        ("x86-64-v4", "bfloat16", 8192, 16, 0),
+        ("x86-64-v4", "float32", 256, 16, 0, 0),
+        ("x86-64-v4", "float16", 256, 16, 0, 0),
+        ("x86-64-v4", "int8", 256, 32, 0, 0),
+        ("x86-64-v4", "float32", 4096, 16, 1, 0),
+        ("x86-64-v4", "float16", 8192, 32, 1, 0),
+        ("x86-64-v4", "float64", 4096, 8, 1, 0),
+        ("haswell", "float32", 4096, 8, 1, 0),
+        ("x86-64-v4", "float32", 4104, 8, 1, 0),
+        ("x86-64-v4", "float32", 4092, 16, 1, 1),  # vectors that divide the rows are of 128 bits
+        ("x86-64-v4", "float64", 4097, 8, 1, 1),
+        ("haswell", "float32", 4097, 8, 1, 1),
+        ("x86-64-v4", "float16", 8191, 16, 0, 0),  # too narrow for masks
+        ("x86-64-v4", "bfloat16", 8192, 16, 0, 0),
     ],
 )
-def test_squares_are_as_wide_as_registers_allow(mcpu, dtype, side, lanes, stream):
+def test_squares_are_as_wide_as_registers_allow(mcpu, dtype, side, lanes, stream, buffered):
     machine = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
     default = TRANSPOSE.space(of({"c": side, "d": side, "order": "abdc"}, dtype).func, machine).default
-    assert (default["lanes"], default["stream"]) == (lanes, stream)
+    assert (default["lanes"], default["stream"], default["buffered"]) == (lanes, stream, buffered)
+
+
+BUFFERED = {
+    "rows_of_many_lines": {"c": 1030, "d": 43, "order": "abdc"},
+    "in_parts": {"a": 2, "c": 1301, "d": 37, "order": "abdc"},
+    "rows_that_follow_each_other": {"a": 3, "b": 51, "c": 9, "d": 17, "order": "acdb"},
+    "short_rows": {"a": 3, "b": 24, "c": 1, "d": 100, "order": "adbc"},
+    "rows_that_do_not": {"b": 517, "c": 3, "d": 33, "order": "adcb"},
+}
+
+
+@pytest.mark.parametrize("name", BUFFERED)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("squares", "stretch"), [(16, 1), (256, 4)])
+def test_rows_that_begin_anywhere_go_by_way_of_a_buffer(name, dtype, squares, stretch, target, assert_right):
+    workload, knobs = of(BUFFERED[name], dtype), {"buffered": 1, "stream": 1, "squares": squares}
+    streamed = TRANSPOSE.scheduled(workload.func, target, knobs | {"stretch": stretch, "lanes": 8})
+    assert_right(workload, streamed)
+    assert "tunesmith_stream" in str(finished(streamed.mod, target))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ({"b": 90, "c": 5, "d": 70, "order": "adcb"}, "float32"),  # short rows, apart from each other
+        ({"c": 37, "d": 20, "order": "abdc"}, "float32"),  # few lines
+        (BUFFERED["in_parts"], "float16"),
+    ],
+)
+def test_others_do_not(shape, dtype, target):
+    func = of(shape, dtype).func
+    with pytest.raises(InputError, match="buffered is 1 only with stream=1, rows of many lines and 32 bits"):
+        TRANSPOSE.scheduled(func, target, {"buffered": 1, "stream": 1, "lanes": 4})
+    with pytest.raises(InputError, match="no transposition by way of a buffer of squares of 4"):
+        buffered_squares_form.restate(func, 4, 64, 4)
+
+
+def test_a_buffer_is_a_part_of_l2(target):
+    default = TRANSPOSE.space(of({"c": 8193, "d": 8193, "order": "abdc"}).func, target).default
+    room = default["lanes"] ** 2 * default["squares"] * default["stretch"] * 4
+    assert facts(target).l2_bytes // 16 < room <= facts(target).l2_bytes // 8
 
 
 @pytest.mark.parametrize(
