@@ -302,11 +302,13 @@ def _all(conditions: Sequence[Any]) -> Any:
 def _is_narrowed(value: Any) -> bool:
     """Tell whether a value may be computed with more bits than it is stored with.
 
-    Of such a vector, if one lane only is stored, LLVM 22 stores that lane with all its bits.
+    Of such a vector, if one lane only is stored, LLVM 22 stores that lane with all its bits. What is not
+    read, as the number of an iteration, is no vector before it is as narrow.
     """
     bits, sources = int(tvm.DataType(_dtype(value)).bits), [value]
     structural_walk(value, (tirx.Cast, lambda cast: sources.append(cast.value)))
-    return bits < _LEAST_BITS or any(int(tvm.DataType(_dtype(each)).bits) > bits for each in sources)
+    wider = (each for each in sources if int(tvm.DataType(_dtype(each)).bits) > bits)
+    return bits < _LEAST_BITS or any(map(_reads, wider))
 
 
 def _reads(expression: Any) -> bool:

@@ -86,6 +86,17 @@ def test_what_is_computed_with_more_bits_is_not_masked(dtype, element):
     assert mask_vectors(mod, WITH_MASKS) is mod
 
 
+def test_the_number_of_an_iteration_may_be_of_more_bits(target):
+    """It is no vector of them: where the largest of a column is found, its row is stored."""
+    mod = vectorized(
+        lambda x, i, j: te.if_then_else(x[i, j] > 0, i.astype("int64").astype("int32"), 7), "int32"
+    )
+    assert mask_vectors(mod, WITH_MASKS) is not mod
+    x = random_rows("int32")
+    wanted = np.where(x > 0, np.arange(ROWS, dtype="int32")[:, None], np.int32(7))
+    np.testing.assert_array_equal(computed(mask_vectors(mod, WITH_MASKS), target, x), wanted)
+
+
 def test_a_rest_that_is_not_masked_has_no_condition(run, target):
     """LLVM would mask 17 lanes of 32 by itself, and of the second vector store one lane with 32 bits."""
     workload = ts.workload("silu", m=1, n=1009, dtype="bfloat16")

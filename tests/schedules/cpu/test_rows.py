@@ -185,6 +185,32 @@ def test_neighbouring_rows_are_taken_together_as_far_as_there_are_any(target):
 
 
 @pytest.mark.parametrize(
+    ("operator", "columns", "lanes", "vectors"),
+    [
+        ("argmax", 1024, 16, 4),
+        ("argmax", 1008, 16, 3),  # 63 vectors
+        ("argmax", 1000, 8, 5),
+        ("argmax", 1001, 16, 4),
+        ("max", 1008, 16, 63),
+        ("max", 1024, 16, 64),
+    ],
+)
+def test_neighbouring_rows_that_are_read_again_are_few(operator, columns, lanes, vectors):
+    func = ts.workload(operator, c=512, d=columns, axes="c").func
+    default = ROWS.space(func, as_target(AVX512)).default
+    assert (default["lanes"], default["vectors"]) == (lanes, vectors)
+
+
+@pytest.mark.parametrize(("columns", "vectors"), [(48, 3), (80, 5), (100, 7)])
+def test_any_number_of_vectors_of_neighbouring_rows_is_right(columns, vectors, target, assert_right):
+    workload = ts.workload("argmax", a=2, c=13, d=columns, axes="c")
+    assert_right(workload, ROWS.scheduled(workload.func, target, {"vectors": vectors}))
+    along = ts.workload("sum", c=13, d=columns, axes="d")
+    with pytest.raises(InputError, match="vectors along a row"):
+        ROWS.scheduled(along.func, target, {"vectors": vectors})
+
+
+@pytest.mark.parametrize(
     ("operator", "columns", "vectors", "block"),
     [
         ("log_softmax", 128, 1, 8),
