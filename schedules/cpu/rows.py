@@ -38,6 +38,7 @@ from ..aligned_rows import LEAST_VECTORS
 from ..analysis import (
     block_names,
     called,
+    flat_axes,
     loops_by_kind,
     loops_inside,
     writes_in_order,
@@ -119,8 +120,9 @@ def schedule_rows(
     if nest.contiguous and lanes > 1:
         for name in reductions:
             dimensions |= reduce_in_lanes(sch, name, lanes, vectors)
-    streamed = _streamed_lanes(sch, nest, lanes) if stream else 0
-    divided = bool(streamed) and nest.extents[-1] % streamed == 0
+    length = _flatten(sch, nest, lanes)
+    streamed = _streamed_lanes(sch, nest, length, lanes) if stream else 0
+    divided = bool(streamed) and length == nest.extents[-1] and length % streamed == 0
     copy = sch.cache_write(sch.get_sblock(last), 0, "global") if divided else None
     if nest.in_place and not streamed:
         compute_in_place(sch, nest.in_place, last)
@@ -183,19 +185,33 @@ def _arrange_passes(
     return reading, steps
 
 
-def _streamed_lanes(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> int:
+def _flatten(sch: s_tir.Schedule, nest: RowNest, lanes: int) -> int:
+    """Make one loop of the output's last ones if the last is no whole vectors; return how long the last is.
+
+    They are inside of a row, and lie in memory like one: lines of 14 pixels are an image of 196. On 2 threads
+    of a Xeon group_norm of 512 channels of 14x14 takes 0.85 of the time so, of 7x7 0.73.
+    """
+    around = max((position for position, _ in nest.rows), default=-1)
+    flat = min(flat_axes(sch, nest.output), len(nest.extents) - 1 - around)
+    if not nest.contiguous or nest.output in nest.reductions or flat < 2 or nest.extents[-1] % lanes == 0:
+        return nest.extents[-1]
+    fused = sch.fuse(*sch.get_loops(sch.get_sblock(nest.output))[-flat:])
+    return int(sch.get(fused).extent)
+
+
+def _streamed_lanes(sch: s_tir.Schedule, nest: RowNest, length: int, lanes: int) -> int:
     """Return how many elements to write past the caches at a time, 0 where the output is not written so.
 
-    It must be computed element by element along its rows, which are whole vectors of so many, or many.
+    It must be computed element by element along its rows, or lines of them, of so many elements, which are
+    whole vectors, or many.
     """
     along = nest.contiguous and nest.output not in nest.reductions and len(nest.rows) < len(nest.extents)
     if not along or not streams(nest.output_dtype) or not writes_in_order(sch, sch.get_sblock(nest.output)):
         return 0
     least = _LEAST_BITS_OF_A_SOFTMAX if nest.in_place else _LEAST_BITS
     vectors = _LEAST_VECTORS_OF_A_SOFTMAX if nest.in_place else LEAST_VECTORS
-    row = nest.extents[-1]
-    width = row_lanes(lanes, row, nest.output_dtype, least, vectors)
-    return width if row > width > 1 else 0
+    width = row_lanes(lanes, length, nest.output_dtype, least, vectors)
+    return width if length > width > 1 else 0
 
 
 def _reads_input(sch: s_tir.Schedule, name: str) -> bool:

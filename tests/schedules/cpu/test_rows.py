@@ -9,7 +9,7 @@ from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
-from tunesmith.schedules import rules_for, streaming
+from tunesmith.schedules import code_generation, rules_for, streaming
 from tunesmith.schedules.algorithms import has_algorithm
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.code_generation import generate_code
@@ -199,6 +199,22 @@ def test_neighbouring_rows_that_are_read_again_are_few(operator, columns, lanes,
     func = ts.workload(operator, c=512, d=columns, axes="c").func
     default = ROWS.space(func, as_target(AVX512)).default
     assert (default["lanes"], default["vectors"]) == (lanes, vectors)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "stream", "length"),
+    # A line is whole vectors, or an image is one; past the caches too, if it is many.
+    [(6, 32, 0, 32), (7, 14, 0, 98), (20, 28, 1, 560), (17, 31, 1, 527), (5, 64, 1, 64)],
+)
+def test_lines_of_an_image_are_one_if_they_are_no_vectors(height, width, stream, length, assert_right):
+    workload = ts.workload("group_norm", n=2, c=12, h=height, w=width, groups=4)
+    target = as_target(AVX512)
+    schedule = ROWS.scheduled(workload.func, target, {"stream": stream, "lanes": 16})
+    *_, steps, vector = map(schedule.get, schedule.get_loops(schedule.get_sblock("group_norm")))
+    assert (int(steps.extent), int(vector.extent)) == (-(-length // 16), 16)
+    here = ts.host_target()
+    assert_right(workload, ROWS.scheduled(workload.func, here, {"stream": stream}))
+    assert ("tunesmith_stream" in str(code_generation.finished(schedule.mod, target))) == bool(stream)
 
 
 @pytest.mark.parametrize(("columns", "vectors"), [(48, 3), (80, 5), (100, 7)])
