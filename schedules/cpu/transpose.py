@@ -50,7 +50,8 @@ _BYTE = 8
 _LANES = (4, 8, 16, 32)
 _MOST_LANES, _MOST_LANES_OF_BYTES = 16, 32
 
-# A buffer is read again while L2 still holds it.
+# A buffer has more, and is read again while L2 still holds it.
+_SQUARES, _MORE_SQUARES = (1, 2, 4, 8), (16, 32, 64, 128, 256)
 _SHARE_OF_L2 = 8
 
 # Narrower vectors written past the caches cost more than lines that are read before they are written.
@@ -151,7 +152,7 @@ def transpose_space(func: Any, target: Any) -> KnobSpace | None:
     return KnobSpace(
         knobs=(
             Knob("lanes", fitting, "rows and columns of a square in registers"),
-            Knob("squares", (1, 2, 4, 8, 16, 64, 256), "squares in a block along the output's rows"),
+            Knob("squares", _SQUARES + _MORE_SQUARES * buffers, "squares in a block along the output's rows"),
             Knob("stretch", (4, 8, 16, 32, 64), "the most squares in a block along the input's rows"),
             Knob("parallel", (0, 1), "1: blocks are spread over the threads"),
             Knob("stream", (0, 1), "1: the output is written past the caches"),
@@ -200,7 +201,8 @@ def _default(
     if not past or not buffers:
         return knobs | {"stream": 0}
     row = SQUARES_OF_BLOCK * knobs["lanes"] ** 2 * bits // _BYTE
-    squares = max(1, facts(target).l2_bytes // _SHARE_OF_L2 // row)
+    room = facts(target).l2_bytes // _SHARE_OF_L2
+    squares = max(squares for squares in _SQUARES + _MORE_SQUARES if squares * row <= max(room, row))
     return knobs | {"squares": squares, "stretch": SQUARES_OF_BLOCK, "stream": 1, "buffered": 1}
 
 

@@ -205,10 +205,14 @@ def test_others_do_not(shape, dtype, target):
         buffered_squares_form.restate(func, 4, 64, 4)
 
 
-def test_a_buffer_is_a_part_of_l2(target):
-    default = TRANSPOSE.space(of({"c": 8193, "d": 8193, "order": "abdc"}).func, target).default
-    room = default["lanes"] ** 2 * default["squares"] * default["stretch"] * 4
-    assert facts(target).l2_bytes // 16 < room <= facts(target).l2_bytes // 8
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("float64", 8)])
+@pytest.mark.parametrize("mcpu", ["x86-64-v4", "haswell"])
+def test_a_buffer_is_a_part_of_l2(dtype, size, mcpu):
+    machine = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    space = TRANSPOSE.space(of({"c": 8193, "d": 8193, "order": "abdc"}, dtype).func, machine)
+    room = space.default["lanes"] ** 2 * space.default["squares"] * space.default["stretch"] * size
+    assert facts(machine).l2_bytes // 16 < room <= facts(machine).l2_bytes // 8
+    assert space.default in space.points
 
 
 @pytest.mark.parametrize(
