@@ -149,6 +149,7 @@ def transpose_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     streamed = [lanes for lanes in fitting if streams(nest.dtype) and column % lanes == 0]
     buffers = can_restate(nest)
+    default, alternative = _defaults(func, target, nest, fitting, streamed, buffers)
     return KnobSpace(
         knobs=(
             Knob("lanes", fitting, "rows and columns of a square in registers"),
@@ -170,19 +171,22 @@ def transpose_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: k["buffered"] == 0 or (buffers and k["stream"] == 1),
             ),
         ),
-        default=_default(func, target, nest, fitting, streamed, buffers),
+        default=default,
+        alternative=alternative,
     )
 
 
-def _default(
+def _defaults(
     func: Any,
     target: Any,
     nest: Transposition,
     fitting: Sequence[int],
     streamed: Sequence[int],
     buffers: bool,
-) -> Knobs:
+) -> tuple[Knobs, Knobs | None]:
     """Choose the widest squares that registers hold; past the caches the widest of all.
+
+    Returns the default, and where that is buffered, what is the best without.
 
     On 2 threads of a Zen 4 squares of 16 transpose 4096 x 4112 float32 in 0.50 of the time of squares of 4,
     and squares of 32 transpose 4096 x 8192 float16 in 0.54 of that of squares of 8. On 2 threads of a Xeon
@@ -195,15 +199,16 @@ def _default(
     widest = max(streamed, default=0)
     if past and widest * bits >= _LEAST_BITS_PAST_CACHES:
         squares = 1 if widest * bits >= _LINE_BITS else SQUARES_OF_BLOCK
-        return knobs | {"lanes": widest, "squares": squares, "stream": 1}
+        return knobs | {"lanes": widest, "squares": squares, "stream": 1}, None
     most = _MOST_LANES_OF_BYTES if bits == _BYTE else _MOST_LANES
-    knobs["lanes"] = max(lanes for lanes in fitting if lanes <= most)
+    ordinary = knobs | {"lanes": max(lanes for lanes in fitting if lanes <= most), "stream": 0}
     if not past or not buffers:
-        return knobs | {"stream": 0}
-    row = SQUARES_OF_BLOCK * knobs["lanes"] ** 2 * bits // _BYTE
+        return ordinary, None
+    row = SQUARES_OF_BLOCK * ordinary["lanes"] ** 2 * bits // _BYTE
     room = facts(target).l2_bytes // _SHARE_OF_L2
     squares = max(squares for squares in _SQUARES + _MORE_SQUARES if squares * row <= max(room, row))
-    return knobs | {"squares": squares, "stretch": SQUARES_OF_BLOCK, "stream": 1, "buffered": 1}
+    buffer = {"squares": squares, "stretch": SQUARES_OF_BLOCK, "stream": 1, "buffered": 1}
+    return ordinary | buffer, ordinary
 
 
 def _form(knobs: Knobs) -> str:

@@ -213,6 +213,8 @@ def test_a_buffer_is_a_part_of_l2(dtype, size, mcpu):
     room = space.default["lanes"] ** 2 * space.default["squares"] * space.default["stretch"] * size
     assert facts(machine).l2_bytes // 16 < room <= facts(machine).l2_bytes // 8
     assert space.default in space.points
+    ordinary = space.check({"stream": 0})
+    assert (ordinary["buffered"], ordinary["squares"], ordinary["stretch"]) == (0, 4, 64)
 
 
 @pytest.mark.parametrize(
