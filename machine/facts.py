@@ -104,6 +104,11 @@ class Facts:
         return max(1, self.vector_bits // int(tvm.DataType(dtype).bits))
 
 
+def line_elements(dtype: str) -> int:
+    """Count the elements of a dtype that a cache moves at once."""
+    return max(1, LINE_BYTES * 8 // int(tvm.DataType(dtype).bits))
+
+
 def facts(target: Any) -> Facts:
     """Return the facts of a target.
 

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm
 from tvm import sym, tirx
 from tvm_ffi import structural_equal, structural_map
 
-from ..machine.facts import LINE_BYTES
+from ..machine.facts import line_elements
 from .restatement import replaced
 from .streaming import STREAM_MARK, elements_before
 
@@ -40,8 +39,8 @@ def _aligned(steps: Any) -> Any:
     store, step, lane, lanes = vector.body, steps.loop_var, vector.loop_var, int(vector.extent)
     if not isinstance(store, tirx.BufferStore) or int(steps.extent) < LEAST_VECTORS:
         return steps
-    bits = int(tvm.DataType(str(store.buffer.dtype)).bits)
-    start = _start_of_row(store, step, lane, lanes) if lanes * bits % (LINE_BYTES * 8) == 0 else None
+    whole_lines = lanes % line_elements(str(store.buffer.dtype)) == 0
+    start = _start_of_row(store, step, lane, lanes) if whole_lines else None
     if start is None:
         return steps
     # As a rounded number, which the analyzer sees to be a multiple.

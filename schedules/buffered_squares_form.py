@@ -22,7 +22,7 @@ from tvm import tirx
 from tvm.tirx import ForKind
 
 from ..machine.errors import InputError
-from ..machine.facts import LINE_BYTES
+from ..machine.facts import line_elements
 from ..machine.streaming_store import streams
 from .aligned_rows import LEAST_VECTORS
 from .restatement import block_nest, vector_start, whole, with_nests
@@ -43,16 +43,11 @@ _WIDEST_SQUARES = 32
 
 def can_restate(found: Transposition) -> bool:
     """Tell whether the output is written in lines: its rows are many of them, or follow each other."""
-    line, rows = _line(found), found.extents[found.row]
+    line, rows = line_elements(found.dtype), found.extents[found.row]
     wide = found.extents[-1] >= LEAST_VECTORS * line
     long = (rows - rows % _WIDEST_SQUARES) * found.extents[-1] >= _LEAST_LINES * line
     bits = int(tvm.DataType(found.dtype).bits)
     return streams(found.dtype) and bits >= _LEAST_BITS and long and (wide or _has_rows_together(found))
-
-
-def _line(found: Transposition) -> int:
-    """Return the elements in a line."""
-    return LINE_BYTES * 8 // int(tvm.DataType(found.dtype).bits)
 
 
 def _has_rows_together(found: Transposition) -> bool:
@@ -89,9 +84,9 @@ def _parts_nest(found: Transposition, lanes: int, squares: int, stretch: int) ->
     row, column = found.row, len(found.axes) - 1
     length, count = found.extents[column], found.extents[row]
     # Parts of the same length, of many lines, of whole vectors unless there is one only.
-    parts = max(1, length // max(squares * lanes, LEAST_VECTORS * _line(found)))
+    parts = max(1, length // max(squares * lanes, LEAST_VECTORS * line_elements(found.dtype)))
     part = length if parts == 1 else ceil(length / parts / lanes) * lanes
-    least = ceil(_LEAST_LINES * _line(found) / part / lanes)
+    least = ceil(_LEAST_LINES * line_elements(found.dtype) / part / lanes)
     block = min(max(stretch, least), count // lanes) * lanes
     others = [n for n in range(column) if n != row]
     counts = [*(found.extents[n] for n in others), parts, ceil(count / block)]
@@ -107,7 +102,7 @@ def _parts_nest(found: Transposition, lanes: int, squares: int, stretch: int) ->
 
 def _part(found: Transposition, place: Sequence[Any], lanes: int, part: int, block: int) -> list[Any]:
     """Return the statements that transpose what begins at a place into a buffer, and write its rows."""
-    line, whole_rows = _line(found), part == found.extents[-1] and _has_rows_together(found)
+    line, whole_rows = line_elements(found.dtype), part == found.extents[-1] and _has_rows_together(found)
     # Whole rows that follow each other are one. Else a line more: rows of a page would displace each other.
     pitch = part if whole_rows else ceil(part / line) * line + line
     buffer = tirx.decl_buffer((block * pitch,), found.dtype, "turned")

@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.tirx import ForKind
 from tvm_ffi import structural_map, structural_walk
 
-from ..machine.facts import LINE_BYTES
+from ..machine.facts import line_elements
 from .analysis import index_variables
 from .restatement import replaced, without_mark
 
@@ -82,7 +81,7 @@ def lines_of(load: Any, loop: Any) -> Iterator[Any]:
     """Yield the first element of each line of the cache that an iteration of a loop reads by a load."""
     inner: list[Any] = []
     structural_walk(loop.body, [(tirx.For, inner.append)])
-    line = max(1, LINE_BYTES * 8 // int(tvm.DataType(str(load.source.dtype)).bits))
+    line = line_elements(str(load.source.dtype))
     along = [each for each in inner if each.loop_var in index_variables(load.indices)]
     strides = [line if each.kind == ForKind.VECTORIZED else 1 for each in along]
     for place in product(*(range(0, int(i.extent), s) for i, s in zip(along, strides, strict=True))):

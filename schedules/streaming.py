@@ -22,7 +22,7 @@ from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 from tvm_ffi import structural_map
 
-from ..machine.facts import LINE_BYTES, facts
+from ..machine.facts import facts, line_elements
 from ..machine.streaming_store import IMPORT_LLVM, STREAMING_NAMES, streaming_name, streaming_store, streams
 from .analysis import gathered_buffers
 from .restatement import replaced, without_mark
@@ -75,9 +75,8 @@ def row_lanes(lanes: int, row: int, dtype: str, least_bits: int, least_vectors: 
     The widest vectors, up to so many lanes, that divide the row, if they have as many bits. Else, if the row
     is as many vectors, those of whole lines: `aligned_rows` has it begin with one.
     """
-    bits = int(tvm.DataType(dtype).bits)
-    width, line = gcd(lanes, row), max(lanes, LINE_BYTES * 8 // bits)
-    if width * bits >= least_bits:
+    width, line = gcd(lanes, row), max(lanes, line_elements(dtype))
+    if width * int(tvm.DataType(dtype).bits) >= least_bits:
         return width
     return line if row >= least_vectors * line else 0
 
