@@ -24,7 +24,7 @@ from tvm_ffi import structural_equal, structural_map
 
 from ..machine.facts import line_elements
 from .restatement import replaced
-from .streaming import STREAM_MARK, elements_before
+from .streaming import STREAM_MARK, first_of_consecutive
 
 LEAST_VECTORS = 16
 """Rows of fewer vectors would be ends for the most part."""
@@ -72,13 +72,9 @@ def _start_of_row(store: Any, step: Any, lane: Any, lanes: int) -> Any | None:
     None where they do not follow each other, or begin at a multiple of the lanes, or what is stored does not
     depend on their number alone.
     """
-    if store.buffer.strides:
-        return None
     analyzer = sym.Analyzer()
-    place = elements_before(store.buffer, store.indices)
-    start = analyzer.simplify(replaced(place, {v: tirx.IntImm(str(v.ty.dtype), 0) for v in (step, lane)}))
-    aligned = analyzer.can_prove(start % lanes == 0)
-    if aligned or not analyzer.can_prove_equal(place, start + step * lanes + lane):
+    start = first_of_consecutive(store, step * lanes + lane, [step, lane], analyzer)
+    if start is None or analyzer.can_prove(start % lanes == 0):
         return None
     # TVM may have simplified: (step * 16 + lane) // 16 is step as long as there are 16 lanes.
     same = analyzer.simplify(replaced(store.value, {step: step + 1, lane: lane - lanes}))

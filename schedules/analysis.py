@@ -122,7 +122,7 @@ def has_condition(sch: s_tir.Schedule, block: str) -> bool:
 
 def is_choice(value: Any) -> bool:
     """Tell whether an expression is one of two by a condition, and computes only that."""
-    return isinstance(value, Call) and str(getattr(value.op, "name", "")) == _CHOICE
+    return op_name(value) == _CHOICE
 
 
 def chooses_along(sch: s_tir.Schedule, block: str) -> set[int]:
@@ -142,10 +142,15 @@ def uses_calls(sch: s_tir.Schedule, block: str) -> bool:
     return bool(called(sch.get(sch.get_sblock(block)).body) - {_CHOICE})
 
 
+def op_name(node: Any) -> str:
+    """Return the name of what an expression calls, or nothing."""
+    return str(getattr(getattr(node, "op", None), "name", ""))
+
+
 def called(body: Any) -> set[str]:
     """Return the names of what a statement or expression calls, as in ``tirx.exp``."""
     names: set[str] = set()
-    structural_walk(body, [(Call, lambda call: names.add(str(getattr(call.op, "name", ""))))])
+    structural_walk(body, [(Call, lambda call: names.add(op_name(call)))])
     return names
 
 

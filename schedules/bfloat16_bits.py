@@ -18,6 +18,8 @@ from tvm.script import tirx as T
 from tvm.tirx import ForKind
 from tvm_ffi import structural_map, structural_walk
 
+from .analysis import is_choice, op_name
+
 _NUMBER, _BITS = "bfloat16", "uint16"
 _REINTERPRET = "tirx.reinterpret"
 
@@ -93,11 +95,6 @@ def store_constants_singly(func: Any) -> Any:
     return func if body.same_as(func.body) else func.with_body(body)
 
 
-def op_name(node: Any) -> str:
-    """Return the name of what an expression calls, or nothing."""
-    return str(getattr(getattr(node, "op", None), "name", ""))
-
-
 def _before(node: Any) -> Any:
     """Return what an expression is that other types are given to one after the other."""
     return _before(node.args[0]) if op_name(node) == _REINTERPRET else node
@@ -115,7 +112,7 @@ def _bits(number: Any) -> Any:
         return tirx.Shuffle([_bits(each) for each in number.vectors], number.indices)
     if isinstance(number, tirx.Select):
         return tirx.Select(number.condition, _bits(number.true_value), _bits(number.false_value))
-    if op_name(number) == "prim.if_then_else":
+    if is_choice(number):
         condition, yes, no = number.args
         return T.if_then_else(condition, _bits(yes), _bits(no))
     if isinstance(number, tirx.Cast) and str(number.value.ty.dtype).startswith("float32"):

@@ -32,7 +32,6 @@ from .streaming import STREAM_MARK
 PARTS = "parts"
 """The block of the form: an iteration for other axes, parts of the output's rows, and blocks of rows."""
 
-
 # The ends of a part are masked vectors; of narrower types they are single elements, too many.
 _LEAST_BITS = 32
 
@@ -60,10 +59,8 @@ def restate(func: Any, lanes: int, squares: int, stretch: int) -> Any:
 
     Parameters
     ----------
-    func : PrimFunc
-        One in which `find_transposition` finds a copy.
-    lanes : int
-        Rows and columns of a square, at most the length of both its axes.
+    func, lanes
+        As of `squares_form.restate`.
     squares : int
         Squares in a buffer along the output's rows, fewer than twice as many.
     stretch : int

@@ -30,8 +30,8 @@ from tvm.ir import TensorLoad
 from tvm.script import tirx as T
 from tvm_ffi import structural_map
 
-from .analysis import loads_of
-from .bfloat16_bits import constant, of_lanes, op_name
+from .analysis import is_choice, loads_of
+from .bfloat16_bits import constant, of_lanes
 
 _PARTS, _BITS = 3, "uint16"
 
@@ -131,7 +131,7 @@ def _split(number: Any) -> tuple[list[Any], list[Any]]:
     What is not yet a vector has no steps: TVM makes no vectors of values that are named and have conditions.
     """
     lanes = int(number.ty.dtype.lanes)
-    if lanes == 1 and op_name(number) == "prim.if_then_else":
+    if lanes == 1 and is_choice(number):
         condition, *values = number.args
         (_, yes), (_, no) = map(_split, values)
         return [], [T.if_then_else(condition, *pair) for pair in zip(yes, no, strict=True)]

@@ -17,7 +17,7 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_map, structural_walk
 
 from ..machine.vector_math import POLYNOMIAL_CALLS
-from .analysis import is_choice
+from .analysis import is_choice, op_name
 from .lane_conditions import depends
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
@@ -263,8 +263,7 @@ def _is_one(number: Any) -> bool:
 
 def _is_vectorizable(call: Any) -> bool:
     """Tell whether a function can be called with vectors."""
-    name = str(getattr(call.op, "name", ""))
-    polynomial = name in POLYNOMIAL_CALLS and _dtype(call) != "float64"
+    polynomial = op_name(call) in POLYNOMIAL_CALLS and _dtype(call) != "float64"
     return polynomial or (isinstance(call.op, tvm.ir.Op) and bool(call.op.get_attr("TVectorizable")))
 
 

@@ -36,24 +36,21 @@ def mask_vectors(mod: Any, target: Any) -> Any:
     is changed is lowered to plain loops, as in `partition_loops`.
     """
     functions = {name: func for name, func in mod.functions.items() if may_need_masks(func)}
-    plain, change = as_plain_loops(functions), _masked if facts(target).has_masks else _shared
+    plain, change = as_plain_loops(functions), _masked if facts(target).has_masks else _cut_short
+
+    def without_choices(loop: Any) -> Any:
+        loop = share_quotients(loop) if chooses_by_lane(loop) else loop
+        return change(loop) if chooses_by_lane(loop) else loop
+
     masked = {
-        name: func.with_body(make_buffers_whole(structural_map(func.body, (tirx.For, change))))
+        name: func.with_body(make_buffers_whole(structural_map(func.body, (tirx.For, without_choices))))
         for name, func in plain.items()
     }
     return with_functions(mod, {n: f for n, f in masked.items() if not f.body.same_as(plain[n].body)})
 
 
-def _shared(loop: Any) -> Any:
-    """Return a vectorized loop with conditions of its lanes without those that all of them share."""
-    return _cut_short(share_quotients(loop)) if chooses_by_lane(loop) else loop
-
-
 def _masked(loop: Any) -> Any:
-    """Return vectors in place of a vectorized loop with conditions of its lanes; others as they are."""
-    loop = share_quotients(loop) if chooses_by_lane(loop) else loop
-    if not chooses_by_lane(loop):
-        return loop
+    """Return vectors in place of a vectorized loop with conditions of its lanes, or what is not masked."""
     try:
         return Lanes(loop.loop_var, int(loop.extent)).statement(loop.body, None)
     except NoVectors:

@@ -128,12 +128,22 @@ def _place_of_vector(store: Any, lane: Any, lanes: Any) -> Any | None:
 
     None where these do not follow each other, or begin at no multiple of the lanes.
     """
-    place = elements_before(store.buffer, store.indices)
     analyzer = sym.Analyzer()
     analyzer.bind(lane, tvm.ir.Range(0, lanes))
-    first = analyzer.simplify(replaced(place, {lane: tirx.IntImm(str(lane.ty.dtype), 0)}))
-    lies = analyzer.can_prove_equal(place, first + lane) and analyzer.can_prove(first % lanes == 0)
-    return first if lies and not store.buffer.strides else None
+    first = first_of_consecutive(store, lane, [lane], analyzer)
+    return first if first is not None and analyzer.can_prove(first % lanes == 0) else None
+
+
+def first_of_consecutive(store: Any, number: Any, loops: Sequence[Any], analyzer: Any) -> Any | None:
+    """Return how many elements lie before the first that loops store one after the other, else None.
+
+    ``number``: that of an element, in the loops' variables, which begin at 0.
+    """
+    if store.buffer.strides:
+        return None
+    place = elements_before(store.buffer, store.indices)
+    first = analyzer.simplify(replaced(place, {v: tirx.IntImm(str(v.ty.dtype), 0) for v in loops}))
+    return first if analyzer.can_prove_equal(place, first + number) else None
 
 
 def elements_before(buffer: Any, indices: Sequence[Any]) -> Any:

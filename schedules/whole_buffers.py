@@ -19,6 +19,8 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm_ffi import structural_map, structural_walk
 
+from .analysis import op_name
+
 _LOAD, _STORE = "tirx.masked_load", "tirx.masked_store"
 
 
@@ -31,7 +33,7 @@ def make_buffers_whole(body: Any) -> Any:
         body,
         [
             (tirx.AllocBuffer, lambda allocation: own.append(allocation.buffer)),
-            (tvm.ir.Call, lambda call: masked.append(call) if _name(call) in (_LOAD, _STORE) else None),
+            (tvm.ir.Call, lambda call: masked.append(call) if op_name(call) in (_LOAD, _STORE) else None),
             (tirx.BufferStore, lambda store: others.append(store.buffer)),
             (TensorLoad, lambda load: others.append(load.source)),
         ],
@@ -63,14 +65,14 @@ def _with_longer(body: Any, longer: dict[Any, Any]) -> Any:
     """Return statements with some buffers replaced, their masked vectors by whole ones."""
 
     def loaded(call: Any) -> Any:
-        if _name(call) != _LOAD or call.args[0] not in longer:
+        if op_name(call) != _LOAD or call.args[0] not in longer:
             return call
         buffer, *indices, _ = call.args
         return tirx.BufferLoad(longer[buffer], indices)
 
     def stored(statement: Any) -> Any:
         call = statement.value
-        if _name(call) != _STORE or call.args[0] not in longer:
+        if op_name(call) != _STORE or call.args[0] not in longer:
             return statement
         buffer, value, *indices, _ = call.args
         return tirx.BufferStore(longer[buffer], value, indices)
@@ -80,7 +82,3 @@ def _with_longer(body: Any, longer: dict[Any, Any]) -> Any:
 
     body = structural_map(body, [(tvm.ir.Call, loaded), (tirx.Evaluate, stored)])
     return structural_map(body, [(tirx.AllocBuffer, allocated), (tirx.Var, lambda v: longer.get(v, v))])
-
-
-def _name(call: Any) -> str:
-    return str(getattr(getattr(call, "op", None), "name", ""))

@@ -12,7 +12,7 @@ from tvm import s_tir, tirx
 from tvm.sym import detect_linear_equation
 from tvm.tirx import IntImm, IterVar
 
-from .analysis import index_variables, loads_of
+from .analysis import index_variables, is_choice, loads_of
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,8 @@ def _data_ranges(copy: Any) -> list[tuple[int, int, int]]:
 
     Empty where it pads with something else than zeros, or by other conditions.
     """
-    value = getattr(copy.body, "value", None)
-    if value is None or str(getattr(getattr(value, "op", None), "name", "")) != "prim.if_then_else":
+    value: Any = getattr(copy.body, "value", None)
+    if not is_choice(value):
         return []
     condition, _, padding = value.args
     if getattr(padding, "value", None) != 0:

@@ -62,7 +62,8 @@ _CALL = 2
 # What is written past the caches at a time is at least a narrowest vector.
 _LEAST_BITS = 128
 
-# Rows of fewer vectors of polynomials do not begin and end with parts of one (`aligned_rows`).
+# Rows of fewer vectors of polynomials do not begin and end with parts of one (`aligned_rows`). On 2 threads
+# of a Xeon bias_gelu of 16384 x 1001 takes 0.88 of the time so, of 8192 x 2002 0.79, of 65536 x 500 1.17.
 _LEAST_VECTORS_OF_POLYNOMIALS = 50
 
 # So many rows are spread without the vectors in them: an index is taken apart once a row, not once a vector.

@@ -174,7 +174,7 @@ def _arrange_passes(
         together = vectors_of_parts(sch, name, after, dimensions.get(after, 0), depth, lanes)
         width = lanes if after else written
         steps = arrange(sch, name, depth, width, dimensions.get(name, 0), across, max(1, together))
-        if reads and steps is not None and exponential >= computes:
+        if reads and steps is not None and (exponential or not computes):
             reading, computes = steps, exponential
         if together and steps is not None:
             reduce_as_computed(sch, after, steps)

@@ -34,7 +34,7 @@ from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..squares_form import SQUARES, Transposition, find_transposition
 from ..streaming import exceeds_caches
-from ..transforms import LEAST_PARALLEL_WORK
+from ..transforms import LEAST_PARALLEL_WORK, spread
 
 # Squares in a block along the output's rows: several, of which lines become whole. Past the caches one is
 # enough, if its vectors are lines.
@@ -93,9 +93,8 @@ def schedule_transpose(
         0: in that of `squares_form`.
     """
     if buffered:
-        blocks = sch.fuse(*sch.get_loops(sch.get_sblock(PARTS)))
-        if parallel:
-            sch.parallel(blocks)
+        work = prod(int(extent) for extent in sch.mod["main"].params[-1].shape)
+        spread(sch, sch.get_loops(sch.get_sblock(PARTS)), work, parallel)
         return
     share_squares(sch, SQUARES, lanes, squares=squares, stretch=stretch, parallel=bool(parallel))
 
