@@ -65,11 +65,24 @@ def _default(choice: TileChoice) -> dict[str, int]:
         if whole and not nest.constant_weight:
             vectors, pack = whole[0], {"pack": PACK_NOTHING}
     else:
-        mr, vectors = choice.whole_rows_tile() or _wider_tile(choice, mr, vectors)
+        mr, vectors = choice.whole_rows_tile() or _shared_tile(choice) or _wider_tile(choice, mr, vectors)
         rows = range(_LEAST_ROWS, min(ROW_STREAMS, nest.row_extent) + 1)
         mr, vectors = tile_of_shared_panels(choice, mr, vectors, rows)
     nr = vectors * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr), **pack}
+
+
+def _shared_tile(choice: TileChoice) -> tuple[int, int] | None:
+    """Return the tile of which the busiest thread has the least where threads share the rows; else None."""
+    if not choice.packs_alone or choice.threads == 1:
+        return None
+    widest = min(ceil(choice.nest.columns / choice.lanes), VECTOR_CANDIDATES[-1])
+    tiles = [
+        (rows, width)
+        for width in range(min(2, widest), widest + 1)
+        for rows in range(_LEAST_ROWS, min(choice.fitting_rows(width), TALL_ROWS, choice.nest.row_extent) + 1)
+    ]
+    return min(tiles, key=lambda tile: choice.cost_of_busiest(*tile), default=None)
 
 
 def _wider_tile(choice: TileChoice, mr: int, vectors: int) -> tuple[int, int]:

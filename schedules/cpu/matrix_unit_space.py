@@ -83,7 +83,7 @@ def _blocks(choice: TileChoice, mr: int, nr: int) -> Knobs:
     convolutions, which lie together, take 0.95 to 1.15.
     """
     blocks = choice.blocks(mr, nr, _MUCH_DATA)
-    one_by_one = choice.nest.plain and blocks["pack"] == PACK_IN_BLOCK
+    one_by_one = choice.nest.plain and blocks["pack"] == PACK_IN_BLOCK and blocks["split_columns"]
     return {**blocks, "block_rows": 1} if one_by_one else blocks
 
 

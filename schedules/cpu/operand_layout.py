@@ -96,8 +96,19 @@ def _transposes(sch: s_tir.Schedule, copy: Any, lanes: int) -> bool:
     return bool(swaps) and wide and row % lanes == 0 and channel % lanes == 0
 
 
-def pad_operands(sch: s_tir.Schedule, nest: Contraction, lanes: int, mr: int, nr: int, products: int) -> bool:
-    """Round axes up to whole tiles, in zero-filled copies of the operands: no tile then has a condition."""
+def pad_operands(
+    sch: s_tir.Schedule,
+    nest: Contraction,
+    lanes: int,
+    mr: int,
+    nr: int,
+    products: int,
+    rows_as_they_lie: bool = False,
+) -> bool:
+    """Round axes up to whole tiles, in zero-filled copies of the operands: no tile then has a condition.
+
+    ``rows_as_they_lie``: data are not copied for their rows; what is not there is zero by a condition.
+    """
     pad_rows = nest.plain and nest.row_extent % mr != 0
     pad_columns = nest.columns % nr != 0
     pad_sums = nest.channels % products != 0
@@ -124,6 +135,8 @@ def pad_operands(sch: s_tir.Schedule, nest: Contraction, lanes: int, mr: int, nr
         if channel != rank - 1:  # the window's taps come after the channels where these come first
             relayout_read(sch, block, nest.data, copy, last_order(rank, channel))
         copy_lines(sch, nest, copy, lanes, cut=True)
+    elif pad_rows and rows_as_they_lie:
+        sch.compute_inline(producer_of(sch, block, nest.data))
     elif pad_rows:
         # Along the rows each element has a condition of its own.
         wide = lanes if nest.data_channel == nest.data_rank - 1 else 1

@@ -93,8 +93,8 @@ def register_tile(
         own panels, hot in cache (the threads then share the columns); ``PACK_FIRST``: all panels are packed
         before the loops, which costs nothing where the weight is constant.
     pad : int
-        0: rows that are left after whole tiles are computed in a smaller one, where `can_cut` holds; 1: they
-        are padded with zeros in a copy of the data.
+        0: rows that are left after whole tiles are computed in a smaller one, where `can_cut` holds, or in
+        one that asks of each whether it is there; 1: they are padded with zeros in a copy of the data.
     stage : int
         1: data of which the sum is not the last axis are copied so that it is, where `can_stage` holds.
     skip : int
@@ -110,7 +110,8 @@ def register_tile(
     assert nest is not None, "the rule's space says that there is one"
     cut = pad == 0 and can_cut(nest, mr, block_rows, split_columns, pack)
     factors = (1 if cut else mr, nr, products)
-    operands = lay_out(sch, nest, lanes, factors, pack, stage, products)
+    asks = pad == 0 and can_ask(nest, mr, products)
+    operands = lay_out(sch, nest, lanes, factors, pack, stage, products, rows_as_they_lie=asks)
     block = operands.block
     instruction = None
     if products > 1:
@@ -135,7 +136,7 @@ def register_tile(
         partition(sch, row_tiles[-1])
         if block_rows < nest.tiles_in_line(mr):
             partition(sch, row_block)
-    if not nest.plain and nest.row_extent % mr:
+    elif asks or (not nest.plain and nest.row_extent % mr):
         partition(sch, row_tiles[-1])
     if pack == PACK_NOTHING and nest.columns % nr:
         partition(sch, panel)
@@ -159,6 +160,11 @@ def can_cut(nest: Contraction, mr: int, block_rows: int, split_columns: int, pac
     one_block = block_rows >= nest.tiles_in_line(mr)
     by_itself = split_columns == 1 and pack == PACK_IN_BLOCK and len(nest.rows) == 1
     return nest.plain and nest.row_extent % mr != 0 and (one_block or by_itself)
+
+
+def can_ask(nest: Contraction, mr: int, products: int) -> bool:
+    """Tell whether rows that are left after whole tiles can be read where they lie, each if it is there."""
+    return nest.plain and nest.row_extent % mr != 0 and products == 1 and nest.staged is None
 
 
 def tile_loops(

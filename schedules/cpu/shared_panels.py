@@ -1,8 +1,9 @@
 """Tiles of as many panels as threads can share: each then packs its own, and reads what it has just packed.
 
-Else all panels are packed first: threads wait for each other once more, and half of the panels come from
-another core. Time of a tile of shared panels over that, products by a weight that is turned, 2 threads of a
-Xeon: 40 rows by 256 x 48 0.39, by 448 x 80 0.34, 144 rows by 256 x 240 0.76, 480 rows 1.02.
+Else each packs all panels, or all are packed first: threads wait for each other once more, and half of the
+panels come from another core. Time of a tile of shared panels over the latter, products by a weight that is
+turned, 2 threads of a Xeon: 40 rows by 256 x 48 0.39, by 448 x 80 0.34, 144 rows by 256 x 240 0.76, 480 rows
+1.02.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _OF_WAITING, _OF_ELEMENT, _IN_CYCLE = 80_000, 1, 2
 
 
 def tile_of_shared_panels(choice: TileChoice, mr: int, vectors: int, rows: Iterable[int]) -> tuple[int, int]:
-    """Return a tile whose panels threads share, where turning all of them first takes longer; else the given.
+    """Return a tile whose panels threads share, where turning all of them takes longer; else the given.
 
     Parameters
     ----------
@@ -29,8 +30,7 @@ def tile_of_shared_panels(choice: TileChoice, mr: int, vectors: int, rows: Itera
         Rows that the other may have.
     """
     nest = choice.nest
-    packs = choice.blocks(mr, vectors * choice.lanes)["pack"] == PACK_FIRST
-    if not nest.is_turned or not packs:
+    if not nest.is_turned or nest.constant_weight or shares_columns(choice, mr, vectors):
         return mr, vectors
     tiles = [
         (each, width)
@@ -43,8 +43,10 @@ def tile_of_shared_panels(choice: TileChoice, mr: int, vectors: int, rows: Itera
         return choice.cost(*tile) * nest.outer_rows * nest.depth / _IN_CYCLE
 
     best = min(tiles, key=cycles, default=(mr, vectors))
-    first = _OF_WAITING + nest.columns * nest.depth * _OF_ELEMENT
-    return best if cycles(best) < cycles((mr, vectors)) + first else (mr, vectors)
+    by_rows = choice.cost_of_busiest(mr, vectors) * nest.depth / _IN_CYCLE
+    waits = choice.blocks(mr, vectors * choice.lanes)["pack"] == PACK_FIRST
+    packing = waits * _OF_WAITING + nest.columns * nest.depth * _OF_ELEMENT
+    return best if cycles(best) < by_rows + packing else (mr, vectors)
 
 
 def shares_columns(choice: TileChoice, mr: int, vectors: int) -> bool:

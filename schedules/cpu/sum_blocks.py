@@ -78,7 +78,8 @@ def with_sum_blocks(space: KnobSpace, choice: TileChoice, block: int) -> KnobSpa
 
 
 def _stores_its_own(choice: TileChoice, knobs: Knobs) -> bool:
-    return knobs["pack"] == PACK_IN_BLOCK or _is_of_whole_lines(choice, knobs["mr"], knobs["block_rows"])
+    by_columns = knobs["pack"] == PACK_IN_BLOCK and knobs["split_columns"] == 1
+    return by_columns or _is_of_whole_lines(choice, knobs["mr"], knobs["block_rows"])
 
 
 def _is_of_whole_lines(choice: TileChoice, mr: int, rows: int) -> bool:

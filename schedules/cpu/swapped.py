@@ -24,7 +24,7 @@ from typing import Any
 from tvm import s_tir
 
 from ..analysis import block_names
-from ..contraction import find_contraction, weight_exceeds_l2
+from ..contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..swapped_form import OUTPUT, TURNED, find_swapped, restate
@@ -77,8 +77,7 @@ def schedule_swapped(sch: s_tir.Schedule, *, squares: int, **knobs: int) -> None
 def swapped_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the tiles of a product whose operands change places; None where it is not worth it.
 
-    It is where data and result have fewer elements than the weight, and are whole vectors. Threads that share
-    the weight wait for each other once more, to turn the data: a weight that L2 holds is not worth it.
+    It is where data and result have fewer elements than the weight, and are whole vectors.
     """
     found = find_swapped(func)
     if found is None:
@@ -99,8 +98,6 @@ def swapped_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     default = _default(choice, squares[-1], is_from_memory)
     if default is None:
-        return None
-    if default["pack"] == PACK_FIRST and not weight_exceeds_l2(found.nest, choice.machine):
         return None
     return with_squares(tile_space(choice, default), squares, rows, columns)
 

@@ -189,6 +189,11 @@ class TileChoice:
         """Estimate what an axis of so many rows takes."""
         return ceil(rows / mr) * mr * self._multiplied_columns(vectors) * tile_cost(mr, vectors)
 
+    def cost_of_busiest(self, mr: int, vectors: int) -> float:
+        """Estimate what all rows take that threads share, as if each had as many as the busiest."""
+        tiles = ceil(self.row_tiles(mr) / self.threads) * self.threads
+        return tiles * mr * self.computed_columns(vectors) * tile_cost(mr, vectors)
+
     def _multiplied_columns(self, vectors: int) -> float:
         """Return the computed columns, those of a weight that is filled up by the taps that panels have."""
         nest, nr = self.nest, vectors * self.lanes
@@ -217,6 +222,8 @@ class TileChoice:
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
         threads = self.threads
         by_columns = panels % threads == 0 or panels >= 8 * threads or tiles < threads
+        if self.packs_alone and tiles >= threads > 1:
+            by_columns = False
         if nest.filled and tiles >= 8 * threads:
             # Panels of different phases have one tap or several: shared, they keep one thread waiting.
             by_columns = False
@@ -229,19 +236,51 @@ class TileChoice:
         whole = nest.is_turned or (self.products > 1 and machine.has_masks and not nest.constant_weight)
         if whole and panels % columns:
             columns = even_divisor(panels, most, threads if by_columns else 1)
-        pack = (PACK_IN_BLOCK if by_columns else PACK_FIRST) if settled is None else settled
+        if settled is None and not by_columns:
+            settled = self._settled_packing(ceil(tiles / threads), nr)
         # Rows of one block, and what is left of them, can be cut off where no panels are packed for it.
-        one_block = pack == PACK_NOTHING and by_columns
+        one_block = settled == PACK_NOTHING and by_columns
         rows = tiles if one_block else even_part(tiles, rows_in_l2, 1 if by_columns else threads)
         if not by_columns and not nest.plain and nest.row_extent % mr:
             # Of tiles that have conditions LLVM keeps those of one line in registers, and spills others.
             rows = min(rows, nest.tiles_in_line(mr))
+        rows = self.whole_lines(mr, rows)
+        # Several blocks of rows would pack the weight again each.
+        packs_own = by_columns or (self._holds_weight and ceil(tiles / rows) <= threads)
+        pack = (PACK_IN_BLOCK if packs_own else PACK_FIRST) if settled is None else settled
         return {
-            "block_rows": self.whole_lines(mr, rows),
+            "block_rows": rows,
             "block_columns": columns,
             "split_columns": int(by_columns),
             "pack": pack,
         }
+
+    @property
+    def packs_alone(self) -> bool:
+        """Whether threads share the rows, and each packs the weight for itself or reads it where it lies.
+
+        They need not wait for each other then, read what they have just written, and write whole rows. So
+        they do where L2 holds the weight, and a thread's its rows of the data, which several blocks of rows
+        would pack the weight again for. Data that lie along the rows are copied if they are more (`stage`),
+        which tiles that ask for each row do not.
+        """
+        nest, near = self.nest, self.machine.l2_bytes // 2
+        along = nest.data_channel != nest.data_rank - 1
+        plain = nest.plain and nest.weight_lies and self.products == 1 and not nest.constant_weight
+        held = self._holds_weight and self._data_bytes <= near * (1 if along else self.threads)
+        return plain and held and not self.machine.takes_halves
+
+    @property
+    def _data_bytes(self) -> int:
+        """Bytes of the data, each pixel as often as it is met."""
+        nest = self.nest
+        item = int(tvm.DataType(nest.data_dtype).bits) // 8
+        return nest.outer_rows * nest.row_extent * nest.depth * item
+
+    @property
+    def _holds_weight(self) -> bool:
+        """Whether L2 holds the weight."""
+        return self.nest.weight_bytes <= self.machine.l2_bytes
 
     def _panels_in_cache(self, panel: int) -> int:
         """Return how many panels of so many bytes a block may have, or 0: it has one then."""
@@ -271,9 +310,7 @@ class TileChoice:
 
     def is_worth_staging(self, nr: int) -> bool:
         """Tell whether data that lie along the rows are read often enough, and from afar."""
-        nest = self.nest
-        size = nest.outer_rows * nest.row_extent * nest.depth * int(tvm.DataType(nest.data_dtype).bits) // 8
-        return self.panels(nr) >= _STAGING_PANELS and size > self.machine.l2_bytes // 2
+        return self.panels(nr) >= _STAGING_PANELS and self._data_bytes > self.machine.l2_bytes // 2
 
     def whole_lines(self, mr: int, rows: int) -> int:
         """Round the row tiles of a block up to whole lines where they are more than one."""

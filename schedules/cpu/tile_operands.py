@@ -77,6 +77,7 @@ def lay_out(
     stage: int,
     products: int,
     own: bool = False,
+    rows_as_they_lie: bool = False,
 ) -> TileOperands:
     """Bring operands into the order in which tiles read them.
 
@@ -94,6 +95,8 @@ def lay_out(
         See `register_tile`.
     own : bool
         Whether tiles read the data from a copy, even where they could read an argument.
+    rows_as_they_lie : bool
+        See `pad_operands`.
     """
     nr = whole[1]
     copies = _hold_computed(sch, nest) if products > 1 else []
@@ -101,7 +104,7 @@ def lay_out(
     for copy in copies:
         copy_in_vectors(sch, copy, lanes, nest.is_worth_threads)
     stage_data(sch, nest, lanes, stage, products)
-    padded = pad_operands(sch, nest, lanes, *whole)
+    padded = pad_operands(sch, nest, lanes, *whole, rows_as_they_lie)
     block = sch.get_sblock(nest.block)
     copy = hold_data(sch, nest, lanes) if own else None
     panels = longer = None
@@ -157,15 +160,13 @@ def share_blocks(
     """
     panels, longer = operands.panels, operands.longer
     packed_in = column_block if sum_block is None else sum_block
-    blocks = (
-        [column_block, row_block] if split_columns or pack == PACK_IN_BLOCK else [row_block, column_block]
-    )
+    blocks = [column_block, row_block] if split_columns else [row_block, column_block]
+    shared = [*operands.batch, *blocks[: 1 if pack == PACK_IN_BLOCK else 2]]
     if sum_block is not None:
-        blocks.insert(1 if pack == PACK_IN_BLOCK else 2, sum_block)
+        blocks.insert(1 if split_columns and pack == PACK_IN_BLOCK else 2, sum_block)
     sch.reorder(*blocks)
     columns = nest.columns if longer is None else ceil(nest.columns / nr) * nr
     whole = columns % (nr * (block_columns if pack == PACK_IN_BLOCK else 1)) == 0 and whole_sums
-    shared = [*operands.batch, *([] if split_columns else [row_block]), column_block]
     products = 1 if grouping is None else grouping.products
     if pack == PACK_IN_BLOCK:
         sch.compute_at(panels, packed_in)
@@ -175,9 +176,7 @@ def share_blocks(
             sch.compute_at(longer, packed_in)
             copy_in_vectors(sch, longer, gcd(nr, lanes * products), parallel=False)
         copy_panels(sch, nest, panels, lanes, whole, grouping, parallel=False)
-    elif split_columns:
-        shared.append(row_block)
-    outermost = sch.fuse(*shared) if len(shared) > 1 else column_block
+    outermost = sch.fuse(*shared) if len(shared) > 1 else shared[0]
     if nest.is_worth_threads:
         sch.parallel(outermost)
     if panels is not None and pack == PACK_FIRST:

@@ -9,7 +9,7 @@ from math import ceil
 
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING, can_stage
-from .register_tile import can_cut
+from .register_tile import can_ask, can_cut
 from .tile_choice import BROADCAST_REGISTERS, VECTOR_CANDIDATES, TileChoice
 from .weight_reading import BESIDE_CANDIDATES
 
@@ -49,7 +49,7 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
             "weight: 0 as it lies, 1 packed by block, 2 first",
         ),
         Knob(
-            "pad", (0, 1), "1: rows left after whole tiles are padded; 0: they are cut off where they can be"
+            "pad", (0, 1), "1: rows left after whole tiles are padded in a copy; 0: they are read as they lie"
         ),
         Knob("stage", (0, 1), "1: data that lie along the rows are copied with the sum last"),
         Knob("beside", BESIDE_CANDIDATES, "panels that are packed side by side"),
@@ -78,8 +78,8 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
             lambda k: k["pack"] != PACK_NOTHING or choice.weight.reads_unpacked(k["nr"]),
         ),
         Constraint(
-            "pad=1 where rows could be cut off: mr leaves some, in one block of rows or with pack=1",
-            lambda k: k["pad"] == 0 or _cuts(choice, k),
+            "pad=1 where mr leaves rows that need no copy",
+            lambda k: k["pad"] == 0 or _cuts(choice, k) or can_ask(nest, k["mr"], choice.products),
         ),
         Constraint(
             "stage=1 where data lie along the rows, and none of these are padded",
@@ -110,9 +110,6 @@ def blocking_constraints(choice: TileChoice, widest: int) -> tuple[Constraint, .
         ),
         Constraint(
             "block_columns is at most the panels", lambda k: k["block_columns"] <= choice.panels(k["nr"])
-        ),
-        Constraint(
-            "pack=1 needs split_columns=1", lambda k: k["pack"] != PACK_IN_BLOCK or k["split_columns"] == 1
         ),
         Constraint(
             "pack=2 where the weight is constant: packing it once costs nothing",

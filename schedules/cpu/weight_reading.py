@@ -42,7 +42,7 @@ _STEPS_IN_PAGES = 1024
 # weight is then, for each. Two lines of each row read where they lie and packed, in L2 of 2 MiB: 147 KB 0.96
 # and 0.84, 295 KB 0.93 and 0.86, 590 KB 0.89 and 0.90, 1 MB 0.80 and 0.88, 1.2 MB 0.79 and 0.93; four lines:
 # 1 MB 0.93 and 0.93, on a Xeon with AMX packed 0.95 of the time, 1.6 MB 0.93.
-_CROSSING_TILES, _KEPT_BY_L2, _MOST_KEPT = 4, 3 / 16, 7 / 16
+_CROSSING_TILES, _KEPT_BY_L2, _MOST_KEPT = {True: 8, False: 3}, 3 / 16, 7 / 16
 
 # Units that take registers in halves multiply no faster than L3 gives two lines of each row, wherever rows
 # lie, of a weight that is this part of L3. On 2 threads of a Zen 4, 8 to 150 rows by 30 matrices of 2 to
@@ -82,7 +82,7 @@ class WeightReading:
         if not self.reads_unpacked(nr):
             return False
         if self._crosses_lines:
-            return tiles <= _CROSSING_TILES
+            return tiles <= _CROSSING_TILES[self.nest.plain]
         if self._stays_in_l2(nr):
             return True
         if self._streams_from_l3(nr):

@@ -83,8 +83,9 @@ def test_rows_that_are_left_are_cut_off_and_both_tiles_stay_in_registers(mcpu, r
     target, rule = CPUS[mcpu][0], ts.schedule_rules()["matmul"]
     func = ts.workload("matmul", m=rows, n=256, k=256).func
     default = rule.space(func, target).default
-    assert (default["mr"], default["pad"]) == (mr, 0)
-    schedule = rule.scheduled(func, target)
+    assert default["pad"] == 0
+    shared_columns = {"mr": mr, "block_rows": -(-rows // mr), "split_columns": 1, "pack": 1}
+    schedule = rule.scheduled(func, target, shared_columns)
     # No copy of the data, and no condition when all is done.
     assert "A_pad" not in schedule.mod.script() and "T.where" not in finished(schedule.mod).script()
     loops = summing_loops(generate_code(schedule.mod, target).mod.inspect_source("asm"))
@@ -93,25 +94,60 @@ def test_rows_that_are_left_are_cut_off_and_both_tiles_stay_in_registers(mcpu, r
     assert [loop.spills for loop in loops] == [0] * len(loops)
 
 
+@pytest.mark.parametrize(("mcpu", "pack"), [("x86-64-v4", 0), ("haswell", 1)])
+def test_rows_that_are_left_by_threads_are_asked_for_in_the_last_tile_only(mcpu, pack):
+    target, rule = CPUS[mcpu][0], ts.schedule_rules()["matmul"]
+    func = ts.workload("matmul", m=127, n=131, k=137).func
+    default = rule.space(func, target).default
+    assert (default["split_columns"], default["pack"], 127 % default["mr"] > 0) == (0, pack, True)
+    schedule = rule.scheduled(func, target)
+    assert "A_pad" not in schedule.mod.script()  # no copy of the data
+    tile = default["mr"] * default["nr"] // default["lanes"]
+    loops = summing_loops(generate_code(schedule.mod, target).mod.inspect_source("asm"))
+    assert 0 in [loop.spills for loop in loops if loop.accumulators == tile]
+
+
+@pytest.mark.parametrize(
+    ("shape", "mcpu", "alone"),
+    [
+        ((300, 301, 302), "x86-64-v4", True),
+        ((300, 301, 302), "haswell", True),
+        ((300, 301, 302), "znver4", False),  # units take halves of registers: not measured
+        ((300, 301, 450), "x86-64-v4", False),  # a weight, 542 KB, that L2 does not hold
+        ((900, 31, 302), "x86-64-v4", False),  # two blocks of rows for each thread
+        ((4, 301, 302), "x86-64-v4", False),  # one tile
+    ],
+)
+def test_threads_that_share_the_rows_pack_a_weight_for_themselves(shape, mcpu, alone, target, assert_right):
+    workload, rule = ts.workload("matmul", **dict(zip("mnk", shape, strict=True))), MATMUL
+    default = rule.space(workload.func, CPUS[mcpu][0] if mcpu in CPUS else cpu(mcpu)).default
+    assert (default["split_columns"] == 0 and default["pack"] < 2) == alone
+    own = {"mr": min(5, shape[0]), "split_columns": 0, "pack": 1}
+    schedule = rule.scheduled(workload.func, target, own)
+    # One loop on all threads: none waits for what others pack.
+    assert len(re.findall(r"T\.parallel", schedule.mod.script())) == 1
+    assert_right(workload, schedule)
+
+
 @pytest.mark.parametrize(
     ("mcpu", "shape", "unpacked"),
     [
         ("x86-64-v4", (4096, 256, 220), True),  # L2 holds it
         ("x86-64-v4", (4096, 256, 256), False),  # half of L2 is too much of it
-        ("x86-64-v4", (128, 272, 512), True),
-        ("x86-64-v4", (136, 272, 512), False),  # 17 tiles of rows
-        ("x86-64-v4", (64, 96, 2048), True),
-        ("x86-64-v4", (72, 96, 2048), False),  # sums of two times as many pages
-        ("x86-64-v4", (64, 96, 2049), False),
-        ("x86-64-v4", (32, 100, 256), True),
-        ("x86-64-v4", (64, 100, 256), False),  # rows that begin within lines of a cache
+        ("x86-64-v4", (256, 272, 512), True),
+        ("x86-64-v4", (264, 272, 512), False),  # a thread has 17 tiles of rows
+        ("x86-64-v4", (128, 96, 2048), True),
+        ("x86-64-v4", (136, 96, 2048), False),  # sums of two times as many pages
+        ("x86-64-v4", (96, 96, 2049), False),
+        ("x86-64-v4", (80, 100, 256), True),
+        ("x86-64-v4", (88, 100, 256), False),  # rows that begin within lines of a cache
         # Of rows of 4096 bytes L2 of 512 KiB keeps 128, of 4224 all.
         ("x86-64-v4", (64, 1024, 127), True),
         ("x86-64-v4", (64, 1024, 128), False),
         ("x86-64-v4", (64, 1056, 256), True),
         ("x86-64-v4", (14, 1024, 256), True),  # one tile reads it once
         ("haswell", (48, 256, 256), True),
-        ("haswell", (54, 256, 256), False),  # a tile of 16 columns is one line wide
+        ("haswell", (102, 256, 256), False),  # a tile of 16 columns is one line wide
         ("haswell", (48, 250, 256), False),  # columns that fill no vectors, and no masks
     ],
 )
@@ -150,7 +186,7 @@ def test_taller_tiles_read_a_weight_from_l3_where_units_take_halves_of_registers
     [
         ((130, 130, 130), (5, 48)),
         ((400, 40, 64), (8, 48)),
-        ((197, 40, 64), (8, 32)),  # one panel, and rows left
+        ((197, 40, 64), (9, 48)),
     ],
 )
 def test_a_wider_tile_where_it_computes_fewer_columns(shape, tile):
@@ -160,7 +196,7 @@ def test_a_wider_tile_where_it_computes_fewer_columns(shape, tile):
 @pytest.mark.parametrize(
     ("shape", "tile", "turned"),
     [
-        ((256, 256, 256), (6, 64), (6, 64)),
+        ((256, 256, 256), (5, 64), (6, 64)),
         ((1000, 1000, 1000), (6, 64), (6, 64)),  # 21 panels of 48 leave a thread waiting
         ((192, 192, 768), (8, 48), (8, 48)),
         ((192, 320, 768), (5, 80), (8, 32)),  # four panels, as ten of two vectors are even
@@ -192,8 +228,10 @@ def default_tile(shape, mcpu, constant=False, **more):
     [
         (37, {"pack": 1}, False),
         (37, {"pack": 1, "pad": 1}, True),
-        # Blocks of rows that are one loop with those of columns cannot be cut.
-        (37, {"block_rows": 2, "split_columns": 0, "pack": 2}, True),
+        # Blocks of rows that are one loop with those of columns are not cut, but asked for.
+        (37, {"block_rows": 2, "split_columns": 0, "pack": 2}, False),
+        (37, {"block_rows": 2, "split_columns": 0, "pack": 1}, False),
+        (37, {"block_rows": 2, "split_columns": 0, "pack": 0, "pad": 1}, True),
         (37, {"block_rows": 2, "pack": 1}, False),
         (36, {}, False),
     ],
@@ -205,7 +243,7 @@ def test_rows_are_padded_where_they_are_not_cut_off(rows, knobs, copied, target,
     assert_right(workload, schedule)
 
 
-@pytest.mark.parametrize("m, mr", [(50, 10), (49, 7), (64, 8), (197, 8), (13, 13)])
+@pytest.mark.parametrize("m, mr", [(50, 5), (49, 5), (64, 8), (197, 5), (13, 13)])
 def test_rows_are_tiled_with_little_padding(m, mr):
     space = ts.schedule_rules()["matmul"].space(ts.workload("matmul", m=m, n=64, k=96).func, cpu("x86-64-v4"))
     assert space.default["mr"] == mr

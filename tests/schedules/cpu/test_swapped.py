@@ -42,6 +42,7 @@ WORKLOADS = {
     "squares_of_4": linear(m=96, n=260, k=512, activation="silu"),
     "odd_sum": linear(n=512, k=259),
     "three_vectors": linear(m=96, n=512, k=512),
+    "one_panel_of_a_little_weight": linear(m=48, n=512),
     "half": linear("float16"),
     "bfloat16": linear("bfloat16", activation="relu"),
     "double": linear("float64", residual=1),
@@ -54,7 +55,6 @@ OTHERS = {
     "bytes": ts.workload("quantized_linear", m=64, n=256, k=256, zero=128),
     "integers": product("NT", "int8"),
     "batched": ts.workload("batch_matmul", b=4, m=64, n=256, k=256, transpose="NT"),
-    "one_panel_of_a_little_weight": linear(m=48, n=512),
 }
 
 
