@@ -295,6 +295,8 @@ def test_panels_are_packed_side_by_side(beside, extents, amx):
     [
         ("quantized_matmul", {"m": 1024, "n": 1024, "k": 1024}, True),
         ("quantized_conv2d", {"n": 1, "h": 28, "w": 28, "ci": 128, "co": 512, "kh": 1, "kw": 1}, False),
+        # Threads share the rows: each block of these packs all panels.
+        ("quantized_matmul", {"m": 512, "n": 96, "k": 512}, False),
     ],
 )
 def test_rows_of_a_product_are_written_whole(operator, shape, one, amx):

@@ -163,6 +163,18 @@ def test_a_weight_that_few_tiles_read_is_not_packed(mcpu, shape, unpacked):
 
 
 @pytest.mark.parametrize(
+    ("pixels", "channels", "window", "pack"),
+    [(5, (393, 73), 1, 0), (5, (64, 51), 3, 0), (7, (17, 405), 3, 1), (8, (139, 51), 3, 1)],
+)
+def test_fewer_tiles_of_a_window_read_rows_that_begin_within_lines(pixels, channels, window, pack):
+    data, out = channels
+    workload = ts.workload(
+        "conv2d", n=1, h=pixels, w=pixels, ci=data, co=out, kh=window, kw=window, padding=window // 2
+    )
+    assert CONV2D.space(workload.func, cpu("x86-64-v4")).default["pack"] == pack
+
+
+@pytest.mark.parametrize(
     ("shape", "mr", "pack"),
     [
         ((128, 1024, 512), 11, 0),
