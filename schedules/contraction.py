@@ -190,6 +190,12 @@ class Contraction:
         """Bytes of one contraction's weight."""
         return self.columns * self.depth * int(tvm.DataType(self.weight_dtype).bits) // 8
 
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of what one contraction's rows are multiplied with: a pixel counts in each window."""
+        item = int(tvm.DataType(self.data_dtype).bits) // 8
+        return self.outer_rows * self.row_extent * self.depth * item
+
 
 def weight_exceeds_l2(nest: Contraction, machine: Facts) -> bool:
     """Tell whether the weight is larger than the second caches of all cores together."""

@@ -74,7 +74,7 @@ def _default(choice: TileChoice) -> dict[str, int]:
 
 def _shared_tile(choice: TileChoice) -> tuple[int, int] | None:
     """Return the tile of which the busiest thread has the least where threads share the rows; else None."""
-    if not choice.packs_alone or choice.threads == 1:
+    if not choice.packs_alone:
         return None
     widest = min(ceil(choice.nest.columns / choice.lanes), VECTOR_CANDIDATES[-1])
     tiles = [

@@ -75,6 +75,10 @@ LEAST_LANES = 4
 VECTOR_CANDIDATES = (1, 2, 3, 4, 6, 8)
 
 
+# Tiles of rows of which the busiest thread has more than so many times its part: others would wait for it.
+_UNEVEN_TILES = 4 / 3
+
+
 @dataclass(frozen=True)
 class TileChoice:
     """What the choice of a tile depends on: a nest on a machine.
@@ -126,6 +130,11 @@ class TileChoice:
     def weight(self) -> WeightReading:
         """How tiles read the weight."""
         return WeightReading(self.nest, self.machine, self.products, self.most_rows)
+
+    @property
+    def packs_alone(self) -> bool:
+        """Whether threads share the rows, and none needs what another packs: see `WeightReading`."""
+        return self.threads > 1 and self.weight.packs_alone
 
     def fitting_rows(self, vectors: int) -> int:
         """Return the most rows that fit the registers beside a panel's vectors and a broadcast, or 0."""
@@ -205,12 +214,13 @@ class TileChoice:
     def blocks(self, mr: int, nr: int, much_data: int = 0) -> dict[str, int]:
         """Choose the blocks, who shares what, and where panels are packed.
 
-        Threads share the columns where the panels can be dealt out evenly: each then packs its own, and all
-        read the data. They share the rows otherwise, and where nothing is packed in the call and data are
-        larger than the weight. A block's rows keep to half of L2, where each panel
-        meets them; its panels keep to a part of a thread's share of L3, which others use as well: more
-        would be evicted between one block of rows and the next. ``much_data``: threads also share the rows
-        where data are so many times the weight, and this is packed in the call; 0 for never.
+        Threads share the rows where `packs_alone` holds. Of larger weights they share the columns where the
+        panels can be dealt out evenly: each then packs its own, and all read the data. They share the rows
+        otherwise, and where nothing is packed in the call and data are larger than the weight. A block's rows
+        keep to half of L2, where each panel meets them; its panels keep to a part of a thread's share of L3,
+        which others use as well: more would be evicted between one block of rows and the next. ``much_data``:
+        threads also share the rows where data are so many times the weight, and this is packed in the call; 0
+        for never.
         """
         nest, machine = self.nest, self.machine
         panels, tiles = self.panels(nr), self.row_tiles(mr)
@@ -222,7 +232,7 @@ class TileChoice:
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
         threads = self.threads
         by_columns = panels % threads == 0 or panels >= 8 * threads or tiles < threads
-        if self.packs_alone and tiles >= threads > 1:
+        if self.packs_alone and ceil(tiles / threads) * threads <= _UNEVEN_TILES * tiles:
             by_columns = False
         if nest.filled and tiles >= 8 * threads:
             # Panels of different phases have one tap or several: shared, they keep one thread waiting.
@@ -246,7 +256,7 @@ class TileChoice:
             rows = min(rows, nest.tiles_in_line(mr))
         rows = self.whole_lines(mr, rows)
         # Several blocks of rows would pack the weight again each.
-        packs_own = by_columns or (self._holds_weight and ceil(tiles / rows) <= threads)
+        packs_own = by_columns or (self.weight.is_held and ceil(tiles / rows) <= threads)
         pack = (PACK_IN_BLOCK if packs_own else PACK_FIRST) if settled is None else settled
         return {
             "block_rows": rows,
@@ -254,33 +264,6 @@ class TileChoice:
             "split_columns": int(by_columns),
             "pack": pack,
         }
-
-    @property
-    def packs_alone(self) -> bool:
-        """Whether threads share the rows, and each packs the weight for itself or reads it where it lies.
-
-        They need not wait for each other then, read what they have just written, and write whole rows. So
-        they do where L2 holds the weight, and a thread's its rows of the data, which several blocks of rows
-        would pack the weight again for. Data that lie along the rows are copied if they are more (`stage`),
-        which tiles that ask for each row do not.
-        """
-        nest, near = self.nest, self.machine.l2_bytes // 2
-        along = nest.data_channel != nest.data_rank - 1
-        plain = nest.plain and nest.weight_lies and self.products == 1 and not nest.constant_weight
-        held = self._holds_weight and self._data_bytes <= near * (1 if along else self.threads)
-        return plain and held and not self.machine.takes_halves
-
-    @property
-    def _data_bytes(self) -> int:
-        """Bytes of the data, each pixel as often as it is met."""
-        nest = self.nest
-        item = int(tvm.DataType(nest.data_dtype).bits) // 8
-        return nest.outer_rows * nest.row_extent * nest.depth * item
-
-    @property
-    def _holds_weight(self) -> bool:
-        """Whether L2 holds the weight."""
-        return self.nest.weight_bytes <= self.machine.l2_bytes
 
     def _panels_in_cache(self, panel: int) -> int:
         """Return how many panels of so many bytes a block may have, or 0: it has one then."""
@@ -310,7 +293,7 @@ class TileChoice:
 
     def is_worth_staging(self, nr: int) -> bool:
         """Tell whether data that lie along the rows are read often enough, and from afar."""
-        return self.panels(nr) >= _STAGING_PANELS and self._data_bytes > self.machine.l2_bytes // 2
+        return self.panels(nr) >= _STAGING_PANELS and self.nest.data_bytes > self.machine.l2_bytes // 2
 
     def whole_lines(self, mr: int, rows: int) -> int:
         """Round the row tiles of a block up to whole lines where they are more than one."""

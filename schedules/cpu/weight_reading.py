@@ -42,7 +42,11 @@ _STEPS_IN_PAGES = 1024
 # weight is then, for each. Two lines of each row read where they lie and packed, in L2 of 2 MiB: 147 KB 0.96
 # and 0.84, 295 KB 0.93 and 0.86, 590 KB 0.89 and 0.90, 1 MB 0.80 and 0.88, 1.2 MB 0.79 and 0.93; four lines:
 # 1 MB 0.93 and 0.93, on a Xeon with AMX packed 0.95 of the time, 1.6 MB 0.93.
-_CROSSING_TILES, _KEPT_BY_L2, _MOST_KEPT = {True: 8, False: 3}, 3 / 16, 7 / 16
+_KEPT_BY_L2, _MOST_KEPT = 3 / 16, 7 / 16
+# Tiles of a thread, of a product and of a window, that read rows which begin within lines. Time of a packed
+# weight, by each thread for itself, over that: 5 tiles of 9 rows by 99 x 219 1.15, 8 of 8 by 236 x 73 1.0, 14
+# of 8 by 487 x 136 0.97; of 3x3 windows 4 tiles of 7 pixels of 17 to 405 channels 0.7.
+_CROSSING_TILES, _CROSSING_TILES_OF_WINDOW = 8, 3
 
 # Units that take registers in halves multiply no faster than L3 gives two lines of each row, wherever rows
 # lie, of a weight that is this part of L3. On 2 threads of a Zen 4, 8 to 150 rows by 30 matrices of 2 to
@@ -73,16 +77,39 @@ class WeightReading:
     products: int
     most_rows: int
 
+    @property
+    def is_held(self) -> bool:
+        """Whether L2 holds the weight."""
+        return self.nest.weight_bytes <= self.machine.l2_bytes
+
+    @property
+    def packs_alone(self) -> bool:
+        """Whether threads are to share the rows, each packing the weight for itself or reading it as it lies.
+
+        They need not wait for each other then, read what they have just written, and write whole rows. So
+        they do where L2 holds the weight, and a thread's its rows of the data, which several blocks of rows
+        would pack the weight again for. Data that lie along the rows are copied if they are more (`stage`),
+        which tiles that ask for each row do not.
+        """
+        nest, near = self.nest, self.machine.l2_bytes // 2
+        along = nest.data_channel != nest.data_rank - 1
+        plain = nest.plain and nest.weight_lies and self.products == 1 and not nest.constant_weight
+        held = self.is_held and nest.data_bytes <= near * (1 if along else self.machine.cores)
+        return plain and held and not self.machine.takes_halves
+
     def lines(self, nr: int) -> int:
         """Return the lines of a cache that a step of the sum reads of the weight, for nr columns."""
         return ceil(nr * self._item / LINE_BYTES)
 
     def is_soon_read(self, tiles: int, nr: int) -> bool:
-        """Tell whether tiles of rows, so many, are to read the weight where it lies: packing takes longer."""
+        """Tell whether tiles of rows, so many, are to read the weight where it lies: packing takes longer.
+
+        Of threads that share the rows and would pack for themselves: so many tiles each.
+        """
         if not self.reads_unpacked(nr):
             return False
         if self._crosses_lines:
-            return tiles <= _CROSSING_TILES[self.nest.plain]
+            return tiles <= (_CROSSING_TILES if self.nest.plain else _CROSSING_TILES_OF_WINDOW)
         if self._stays_in_l2(nr):
             return True
         if self._streams_from_l3(nr):

@@ -11,14 +11,16 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.code_generation import finished, generate_code
+from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.cpu.matmul import MATMUL
+from tunesmith.schedules.cpu.tile_choice import tile_choice
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-linux-gnu"
 
 
-def cpu(mcpu, mtriple=X86):
-    return as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": mtriple, "num-cores": 2})
+def cpu(mcpu, mtriple=X86, cores=2):
+    return as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": mtriple, "num-cores": cores})
 
 
 # A multiply-add into a whole vector, and a vector that is kept on the stack for want of registers.
@@ -127,6 +129,13 @@ def test_threads_that_share_the_rows_pack_a_weight_for_themselves(shape, mcpu, a
     # One loop on all threads: none waits for what others pack.
     assert len(re.findall(r"T\.parallel", schedule.mod.script())) == 1
     assert_right(workload, schedule)
+
+
+@pytest.mark.parametrize(("cores", "by_rows"), [(2, True), (5, True), (9, False)])
+def test_threads_share_tiles_of_rows_that_are_even_enough(cores, by_rows):
+    nest = find_contraction(ts.workload("matmul", m=96, n=432, k=300).func)
+    blocks = tile_choice(nest, cpu("x86-64-v4", cores=cores)).blocks(8, 48)  # of 12 tiles of rows, 9 panels
+    assert (blocks["split_columns"] == 0) == by_rows
 
 
 @pytest.mark.parametrize(
