@@ -96,14 +96,16 @@ def test_rows_that_are_left_are_cut_off_and_both_tiles_stay_in_registers(mcpu, r
     assert [loop.spills for loop in loops] == [0] * len(loops)
 
 
-@pytest.mark.parametrize(("mcpu", "pack"), [("x86-64-v4", 0), ("haswell", 1)])
-def test_rows_that_are_left_by_threads_are_asked_for_in_the_last_tile_only(mcpu, pack):
+@pytest.mark.parametrize("mcpu", ["x86-64-v4", "haswell"])
+def test_rows_that_are_left_by_threads_are_asked_for_in_the_last_tile_only(mcpu):
     target, rule = CPUS[mcpu][0], ts.schedule_rules()["matmul"]
-    func = ts.workload("matmul", m=127, n=131, k=137).func
+    func = ts.workload("matmul", m=127, n=128, k=137).func
     default = rule.space(func, target).default
-    assert (default["split_columns"], default["pack"], 127 % default["mr"] > 0) == (0, pack, True)
+    assert (default["split_columns"], 127 % default["mr"] > 0) == (0, True)
     schedule = rule.scheduled(func, target)
     assert "A_pad" not in schedule.mod.script()  # no copy of the data
+    sums = re.findall(r"(matmul_pad\[.*\]) = \1 \+ (.*)", finished(schedule.mod).script())
+    assert ["if_then_else" in product for _, product in sums] == [False, True]
     tile = default["mr"] * default["nr"] // default["lanes"]
     loops = summing_loops(generate_code(schedule.mod, target).mod.inspect_source("asm"))
     assert 0 in [loop.spills for loop in loops if loop.accumulators == tile]
@@ -129,6 +131,24 @@ def test_threads_that_share_the_rows_pack_a_weight_for_themselves(shape, mcpu, a
     # One loop on all threads: none waits for what others pack.
     assert len(re.findall(r"T\.parallel", schedule.mod.script())) == 1
     assert_right(workload, schedule)
+
+
+@pytest.mark.parametrize(
+    ("shape", "transpose", "alone"),
+    [
+        ((300, 301, 302), "NN", True),
+        ((100, 301, 450), "NN", False),  # a weight of 542 KB, and L2 has 512 KiB
+        ((434, 31, 302), "NN", True),  # data of 524 KB, of which half of L2 holds a thread's
+        ((435, 31, 302), "NN", False),
+        ((216, 31, 302), "TN", True),  # more data that lie along the rows are copied
+        ((218, 31, 302), "TN", False),
+        ((300, 301, 302), "NT", False),  # a weight that is turned
+    ],
+)
+def test_l2_holds_what_threads_need_that_pack_for_themselves(shape, transpose, alone):
+    workload = ts.workload("matmul", **dict(zip("mnk", shape, strict=True)), transpose=transpose)
+    choice = tile_choice(find_contraction(workload.func), cpu("x86-64-v4"))
+    assert choice.packs_alone == alone
 
 
 @pytest.mark.parametrize(("cores", "by_rows"), [(2, True), (5, True), (9, False)])
