@@ -65,23 +65,20 @@ def _default(choice: TileChoice) -> dict[str, int]:
         if whole and not nest.constant_weight:
             vectors, pack = whole[0], {"pack": PACK_NOTHING}
     else:
-        mr, vectors = choice.whole_rows_tile() or _shared_tile(choice) or _wider_tile(choice, mr, vectors)
+        mr, vectors = (
+            choice.whole_rows_tile() or _tile_of_shared_rows(choice) or _wider_tile(choice, mr, vectors)
+        )
         rows = range(_LEAST_ROWS, min(ROW_STREAMS, nest.row_extent) + 1)
         mr, vectors = tile_of_shared_panels(choice, mr, vectors, rows)
     nr = vectors * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr), **pack}
 
 
-def _shared_tile(choice: TileChoice) -> tuple[int, int] | None:
+def _tile_of_shared_rows(choice: TileChoice) -> tuple[int, int] | None:
     """Return the tile of which the busiest thread has the least where threads share the rows; else None."""
     if not choice.packs_alone:
         return None
-    widest = min(ceil(choice.nest.columns / choice.lanes), VECTOR_CANDIDATES[-1])
-    tiles = [
-        (rows, width)
-        for width in range(min(2, widest), widest + 1)
-        for rows in range(_LEAST_ROWS, min(choice.fitting_rows(width), TALL_ROWS, choice.nest.row_extent) + 1)
-    ]
+    tiles = choice.tiles(range(min(2, choice.widest), choice.widest + 1), _LEAST_ROWS, TALL_ROWS)
     return min(tiles, key=lambda tile: choice.cost_of_busiest(*tile), default=None)
 
 
@@ -108,10 +105,10 @@ def _tile_of_fewer_loads(choice: TileChoice, mr: int, vectors: int) -> tuple[int
     """
     nest, by_columns = choice.nest, shares_columns(choice, mr, vectors)
     turned = nest.weight_axes[-1] != nest.column and not nest.constant_weight
+    widths = range(vectors + 1, (_WIDEST_TURNED if turned else VECTOR_CANDIDATES[-1]) + 1)
     tiles = [
         (rows, width)
-        for width in range(vectors + 1, (_WIDEST_TURNED if turned else VECTOR_CANDIDATES[-1]) + 1)
-        for rows in range(_LEAST_ROWS, min(choice.fitting_rows(width), ROW_STREAMS, nest.row_extent) + 1)
+        for rows, width in choice.tiles(widths, _LEAST_ROWS, ROW_STREAMS)
         if _busiest(choice, rows, width) <= _busiest(choice, mr, vectors)
         and shares_columns(choice, rows, width) == by_columns
         and (nest.row_extent % rows == 0 or (by_columns and not nest.constant_weight))

@@ -29,8 +29,8 @@ def tile_of_shared_panels(choice: TileChoice, mr: int, vectors: int, rows: Itera
     rows : iterable of int
         Rows that the other may have.
     """
-    nest = choice.nest
-    if not nest.is_turned or nest.constant_weight or shares_columns(choice, mr, vectors):
+    nest, blocks = choice.nest, choice.blocks(mr, vectors * choice.lanes)
+    if not nest.is_turned or blocks["split_columns"]:
         return mr, vectors
     tiles = [
         (each, width)
@@ -44,8 +44,8 @@ def tile_of_shared_panels(choice: TileChoice, mr: int, vectors: int, rows: Itera
 
     best = min(tiles, key=cycles, default=(mr, vectors))
     by_rows = choice.cost_of_busiest(mr, vectors) * nest.depth / _IN_CYCLE
-    waits = choice.blocks(mr, vectors * choice.lanes)["pack"] == PACK_FIRST
-    packing = waits * _OF_WAITING + nest.columns * nest.depth * _OF_ELEMENT
+    waiting = _OF_WAITING if blocks["pack"] == PACK_FIRST else 0
+    packing = waiting + nest.columns * nest.depth * _OF_ELEMENT
     return best if cycles(best) < by_rows + packing else (mr, vectors)
 
 

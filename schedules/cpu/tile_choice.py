@@ -6,6 +6,7 @@ number belongs to one machine or one shape.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, gcd, prod
 from typing import Any
@@ -74,7 +75,6 @@ LEAST_LANES = 4
 # Vectors of a tile.
 VECTOR_CANDIDATES = (1, 2, 3, 4, 6, 8)
 
-
 # Tiles of rows of which the busiest thread has more than so many times its part: others would wait for it.
 _UNEVEN_TILES = 4 / 3
 
@@ -141,6 +141,19 @@ class TileChoice:
         free = self.machine.vector_registers - vectors - BROADCAST_REGISTERS - self.temporaries
         return free // vectors
 
+    @property
+    def widest(self) -> int:
+        """The vectors of the widest tile."""
+        return min(ceil(self.nest.columns / self.lanes), VECTOR_CANDIDATES[-1])
+
+    def tiles(self, widths: Iterable[int], least: int, most: int) -> list[tuple[int, int]]:
+        """List the tiles of so many rows, and of these widths, that fit the registers: rows and vectors."""
+        return [
+            (rows, width)
+            for width in widths
+            for rows in range(least, min(self.fitting_rows(width), most, self.nest.row_extent) + 1)
+        ]
+
     def row_tiles(self, mr: int) -> int:
         """Count the tiles over all row axes."""
         return self.nest.outer_rows * self.nest.tiles_in_line(mr)
@@ -166,14 +179,7 @@ class TileChoice:
         Columns that fill few panels are padded most where these are wide: 40 columns are 3 vectors, and 4 in
         panels of 2 (72 to 40 channels 1x1 at 28x28: 76 us with those, 56 with 3, one thread of a Zen 5).
         """
-        extent = self.nest.row_extent
-        tiles = [
-            (rows, width)
-            for width in range(1, min(ceil(self.nest.columns / self.lanes), VECTOR_CANDIDATES[-1]) + 1)
-            for rows in range(
-                min(_LEAST_ROWS, extent), min(self.fitting_rows(width), ROW_STREAMS, extent) + 1
-            )
-        ]
+        tiles = self.tiles(range(1, self.widest + 1), min(_LEAST_ROWS, self.nest.row_extent), ROW_STREAMS)
         best = min([(mr, vectors), *tiles], key=lambda tile: self.cost(*tile))
         return best if self.cost(*best) < CLEARLY * self.cost(mr, vectors) else (mr, vectors)
 
@@ -201,7 +207,7 @@ class TileChoice:
     def cost_of_busiest(self, mr: int, vectors: int) -> float:
         """Estimate what all rows take that threads share, as if each had as many as the busiest."""
         tiles = ceil(self.row_tiles(mr) / self.threads) * self.threads
-        return tiles * mr * self.computed_columns(vectors) * tile_cost(mr, vectors)
+        return self.cost_of(tiles * mr, mr, vectors)
 
     def _multiplied_columns(self, vectors: int) -> float:
         """Return the computed columns, those of a weight that is filled up by the taps that panels have."""
@@ -231,15 +237,10 @@ class TileChoice:
             pack = PACK_IN_BLOCK if settled is None else settled
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
         threads = self.threads
-        by_columns = panels % threads == 0 or panels >= 8 * threads or tiles < threads
-        if self.packs_alone and ceil(tiles / threads) * threads <= _UNEVEN_TILES * tiles:
-            by_columns = False
-        if nest.filled and tiles >= 8 * threads:
-            # Panels of different phases have one tap or several: shared, they keep one thread waiting.
-            by_columns = False
         times = much_data if settled is None else 1
-        if times and self.shares_rows(mr, threads, times):
-            by_columns = False
+        by_columns = self._shares_columns(panels, tiles) and not (
+            times and self.shares_rows(mr, threads, times)
+        )
         most = self._panels_in_cache(nest.depth * nr * item)
         rows_in_l2 = machine.l2_bytes // 2 // (nest.channels * mr * item)
         columns = even_part(panels, most, threads if by_columns else 1)
@@ -264,6 +265,16 @@ class TileChoice:
             "split_columns": int(by_columns),
             "pack": pack,
         }
+
+    def _shares_columns(self, panels: int, tiles: int) -> bool:
+        """Tell whether threads share the columns, by how many panels and tiles of rows there are."""
+        threads = self.threads
+        if self.packs_alone and ceil(tiles / threads) * threads <= _UNEVEN_TILES * tiles:
+            return False
+        if self.nest.filled and tiles >= 8 * threads:
+            # Panels of different phases have one tap or several: shared, they keep one thread waiting.
+            return False
+        return panels % threads == 0 or panels >= 8 * threads or tiles < threads
 
     def _panels_in_cache(self, panel: int) -> int:
         """Return how many panels of so many bytes a block may have, or 0: it has one then."""

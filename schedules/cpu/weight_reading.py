@@ -121,8 +121,7 @@ class WeightReading:
 
     def is_read_from_l3(self, tiles: int, nr: int) -> bool:
         """Tell whether each of so many tiles of rows is to read the weight from L3, where it lies."""
-        far = self.nest.weight_bytes > self.machine.l2_bytes
-        return far and self._streams_from_l3(nr) and self.is_soon_read(tiles, nr)
+        return not self.is_held and self._streams_from_l3(nr) and self.is_soon_read(tiles, nr)
 
     def _stays_in_l2(self, nr: int) -> bool:
         """Tell whether L2 holds the weight where it lies, in rows of which tiles read two lines, or all.
