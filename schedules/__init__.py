@@ -7,6 +7,7 @@ from typing import Any
 from ..machine.errors import InputError, unknown_name
 from .cpu.attention import ATTENTION
 from .cpu.attention_matrix_unit import ATTENTION_MATRIX_UNIT
+from .cpu.channel_lines import CHANNEL_LINES
 from .cpu.channels_first import (
     CONV2D_CHANNELS_FIRST,
     FLAT_PIXELS,
@@ -42,6 +43,7 @@ RULES: tuple[ScheduleRule, ...] = (
     SWAPPED_MATRIX_UNIT,
     MATRIX_UNIT,
     WINOGRAD,
+    CHANNEL_LINES,
     WINOGRAD_CHANNELS_FIRST,
     FLOAT32_MATRIX_UNIT,
     FLOAT32_MATRIX_UNIT_FLAT_PIXELS,

@@ -1,4 +1,4 @@
-"""Windows along lines with a weight, over lines that are made whole vectors long.
+"""Windows along lines with a weight, of one channel or of all, over lines that are made whole vectors long.
 
 A line of 14 pixels is two vectors of 8, and of the second two elements are computed for nothing::
 
@@ -11,6 +11,8 @@ each of every s-th element, of which vectors are contiguous again (knob ``phases
 
     wide[.., h, f, u] = x[.., h, u * s + f]
     sums[.., p, q] = sum of wide[.., p * s + i, j % s, q + j // s] * w[.., i, j]
+
+Channels that are summed, as of a convolution with channels first, are another axis of image, weight and sum.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import tvm
@@ -49,6 +51,18 @@ class Lines(Reduction):
     others: tuple[Any, ...]
 
     @property
+    def outputs(self) -> list[Any]:
+        """The kept axes that the image does not have: its channels are summed for each of them."""
+        used = index_variables(self.image.indices)
+        return [v for v in self.kept if v.var not in used]
+
+    @property
+    def channels(self) -> int:
+        """How many elements of the image are summed where windows do not slide."""
+        slides = [index_variables([i]) for i in self.image.indices if not isinstance(i, tirx.Var)]
+        return prod(int(v.dom.extent) for v in self.reduced if not any(v.var in each for each in slides))
+
+    @property
     def taps(self) -> list[int]:
         """How long the summed axes are."""
         return [int(v.dom.extent) for v in self.reduced]
@@ -77,10 +91,11 @@ def find_lines(func: Any) -> Lines | None:
 
 
 def _slides(image: Any, kept: Sequence[Any], summed: set[Any]) -> bool:
-    """Tell whether an operand slides along its last axis, by the last one kept, and along all summed."""
+    """Tell whether an operand slides, by the last axis along its last; what does not slide may be summed."""
     used = [index_variables([index]) for index in image.indices]
     slid = {v for found in used if found & set(kept) for v in found & summed}
-    return bool(used[-1] & summed) and slid == summed and kept[-1] not in set().union(*used[:-1])
+    plain = {index for index in image.indices if isinstance(index, tirx.Var)}
+    return bool(slid) and summed <= slid | plain and kept[-1] not in set().union(*used[:-1])
 
 
 def step_of_windows(found: Lines) -> int:

@@ -1,9 +1,9 @@
 """Convolution of channels first: as it lies where it is 1x1, else by the schedules of channels last.
 
-A 1x1 convolution, or a first layer, is a product whose columns are pixels (`flat_pixels_form`). Others
-begin in `channels_last_form`: transpositions are passes of their own, before and after, in squares as in
-`transpose`; what is between them is any convolution of channels last, and scheduled as one. On 2 threads of a
-Zen 4 1x1 layers take 0.75 to 1.0 of that time as they lie.
+A 1x1 convolution is a product whose columns are pixels (`flat_pixels_form`). Others, where `channel_lines`
+takes longer, begin in `channels_last_form`: transpositions are passes of their own, before and after, in
+squares as in `transpose`; what is between them is any convolution of channels last, and scheduled as one. On
+2 threads of a Zen 4 1x1 layers take 0.75 to 1.0 of that time as they lie.
 """
 
 from __future__ import annotations
@@ -99,12 +99,12 @@ def _of_channels_first(inner: ScheduleRule) -> ScheduleRule:
 
 
 def flat_pixels_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpace | None:
-    """Return a product's space on a convolution of channels first whose pixels fill vectors, or None."""
+    """Return a product's space on a 1x1 convolution of channels first whose pixels fill vectors, or None."""
     lanes = _flat_lanes(func, target)
     first = find_channels_first(func)
     if not lanes or first is None or (inner is FLOAT32_MATRIX_UNIT and _wastes_columns(first, target)):
         return None
-    apart = int(is_pointwise(first) and int(first.output.shape[0]) > 1)
+    apart = int(int(first.output.shape[0]) > 1)
     space = inner.space(flat_pixels_form.restate(func, lanes, apart), target)
     if space is None:
         return None
@@ -118,12 +118,8 @@ def _flat_lanes(func: Any, target: Any) -> int:
     first = find_channels_first(func)
     if first is None:
         return 0
-    lanes, pointwise = _lanes(first, target), is_pointwise(first)
-    # With more channels a window's pixels are copied too often: times by those of `CONV2D_CHANNELS_FIRST`, 2
-    # threads of a Zen 4, 3x3: 16 to 16 and 32 to 32 at 112x112 1.23 and 1.11, 3 to 64 at 224x224 0.79.
-    if not pointwise and IMAGE in squares_of(first, lanes):
-        return 0
-    parts = (lanes, lanes // 2, LEAST_LANES, 1) if pointwise and facts(target).has_masks else (lanes,)
+    lanes = _lanes(first, target)
+    parts = (lanes, lanes // 2, LEAST_LANES, 1) if facts(target).has_masks else (lanes,)
     return next((part for part in parts if find_flat(func, part)), 0)
 
 
@@ -152,11 +148,7 @@ def schedule_flat_pixels(
         A schedule of a PrimFunc named ``main`` in that form.
     """
     del pixels, apart
-    margin = [name for name in block_names(sch) if is_step(name)]
     inner.rewrite(sch, **knobs)
-    for name in margin:
-        *lines, _ = sch.get_loops(sch.get_sblock(name))
-        sch.parallel(sch.fuse(*lines))
 
 
 def _flat_algorithm(knobs: Knobs) -> str:
@@ -166,7 +158,7 @@ def _flat_algorithm(knobs: Knobs) -> str:
 def _of_flat_pixels(inner: ScheduleRule, name: str) -> ScheduleRule:
     return ScheduleRule(
         name=name,
-        summary=f"1x1 convolution or first layer, channels first: columns are pixels, by {inner.name}",
+        summary=f"1x1 convolution, channels first: columns are pixels, by {inner.name}",
         rewrite=partial(schedule_flat_pixels, inner),
         open_space=partial(flat_pixels_space, inner),
         algorithm=_flat_algorithm,

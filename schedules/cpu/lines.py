@@ -23,7 +23,7 @@ from ..analysis import block_names, keeps_shape_after, static_extents
 from ..lines_form import CROPPED, SUMS, WIDE, find_lines, step_of_windows
 from ..loop_partition import partition
 from ..rule import ScheduleRule
-from ..space import Constraint, Knob, KnobSpace
+from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import LEAST_PARALLEL_SUMS, inline_blocks
 from .even_parts import divisors
 from .separable import even_lines
@@ -51,10 +51,7 @@ def schedule_lines(sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int,
     phases : int
         Phases in which lines are padded: names the form.
     """
-    names = block_names(sch)
-    before, after = names[: names.index(WIDE)], names[names.index(CROPPED) + 1 :]
-    inline_blocks(sch, [*before, *([CROPPED, *after[:-1]] if after else ())])
-    wide, sums, tail = (sch.get_sblock(name) for name in (WIDE, SUMS, after[-1] if after else CROPPED))
+    wide, sums, tail = blocks_of_lines(sch)
     extents = static_extents(sch, SUMS) or ()
     taps = len(extents) - len(sch.get_loops(tail))
     loops = list(sch.get_loops(sums))
@@ -64,16 +61,8 @@ def schedule_lines(sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int,
     window = loops[len(loops) - taps :]
     sch.reorder(*outer, blocks, line, tile, *window, vector, lane)
     sch.reverse_compute_at(tail, line)
-    # Windows that are dilated by as much as they move read one phase only.
-    sch.compute_at(wide, blocks, preserve_unit_loops=phases > 1)
-    line, *within = sch.get_loops(wide)[-2 if phases == 1 else -3 :]
-    if phases > 1:
-        phase, along = within
-        sch.reorder(along, phase)
-        sch.unroll(phase)
-        within = [along]
-    for loop in (line, *within, sch.get_loops(tail)[-1]):
-        partition(sch, loop)
+    make_lines(sch, wide, blocks, phases)
+    partition(sch, sch.get_loops(tail)[-1])
     for loop in (vector, *(window if prod(extents[-taps:]) <= UNROLLED_TAPS else ())):
         sch.unroll(loop)
     sch.vectorize(lane)
@@ -82,10 +71,43 @@ def schedule_lines(sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int,
     sch.decompose_reduction(sums, window[0])
 
 
+def blocks_of_lines(sch: s_tir.Schedule) -> tuple[Any, Any, Any]:
+    """Inline what is around a window along lines; return what makes lines longer, what sums, what follows."""
+    names = block_names(sch)
+    before, after = names[: names.index(WIDE)], names[names.index(CROPPED) + 1 :]
+    inline_blocks(sch, [*before, *([CROPPED, *after[:-1]] if after else ())])
+    wide, sums, tail = (sch.get_sblock(name) for name in (WIDE, SUMS, after[-1] if after else CROPPED))
+    return wide, sums, tail
+
+
+def make_lines(sch: s_tir.Schedule, wide: Any, blocks: Any, phases: int) -> None:
+    """Make the lines longer that a block reads, in the loop over blocks."""
+    # Windows that are dilated by as much as they move read one phase only, others one line.
+    sch.compute_at(wide, blocks, preserve_unit_loops=True)
+    line, *within = sch.get_loops(wide)[-2 if phases == 1 else -3 :]
+    if phases > 1:
+        phase, along = within
+        sch.reorder(along, phase)
+        sch.unroll(phase)
+        within = [along]
+    # Where a block is shorter than what lies beyond the image, TVM would cut beyond it.
+    if int(sch.get(line).extent) >= _lines_beyond(sch, wide, phases):
+        partition(sch, line)
+    for loop in within:
+        partition(sch, loop)
+
+
+def _lines_beyond(sch: s_tir.Schedule, wide: Any, phases: int) -> int:
+    """Return how many lines an image is longer than what it is made of."""
+    block = sch.get(wide)
+    made = block.iter_vars[-2 if phases == 1 else -3].dom.extent
+    return int(made) - min(int(region.source.shape[-2]) for region in block.reads)
+
+
 def lines_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the tiles to choose from; None without such a window, or where half a vector holds a line."""
     found = find_lines(func)
-    if found is None or not keeps_shape_after(func, found.name):
+    if found is None or found.channels > 1 or found.outputs or not keeps_shape_after(func, found.name):
         return None
     machine = facts(target)
     widest = machine.lanes(str(found.block.writes[0].source.dtype))
@@ -105,6 +127,7 @@ def lines_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("phases", tuple(sorted({1, apart})), "phases of a line, each of every so-many-th element"),
         ),
         constraints=(
+            Constraint(f"lanes is {lanes}", lambda k: k["lanes"] == lanes),
             Constraint(
                 f"vectors divides those of a line ({steps})",
                 lambda k: k["vectors"] > 0 and steps % k["vectors"] == 0,
@@ -127,12 +150,15 @@ def lines_space(func: Any, target: Any) -> KnobSpace | None:
     )
 
 
+def lines_algorithm(knobs: Knobs) -> str:
+    """Name the form of lines of so many elements more, in so many phases."""
+    return f"lines_{knobs['lanes']}" + (f"_{knobs['phases']}" if knobs["phases"] > 1 else "")
+
+
 LINES = ScheduleRule(
     name="lines",
     summary="windows along lines with a weight: depthwise convolution with channels first",
     rewrite=schedule_lines,
     open_space=lines_space,
-    algorithm=lambda knobs: (
-        f"lines_{knobs['lanes']}" + (f"_{knobs['phases']}" if knobs["phases"] > 1 else "")
-    ),
+    algorithm=lines_algorithm,
 )

@@ -33,7 +33,7 @@ PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
 _MANY_LINES = 32
 
 # Vectors of so many bits are AVX-512's.
-_MASKED_BITS = 512
+MASKED_BITS = 512
 
 
 def can_stage(nest: Contraction) -> bool:
@@ -210,7 +210,7 @@ def pack_weight(
 
 def ends_by_masks(nest: Contraction, lanes: int) -> bool:
     """Tell whether so many lanes are a vector of AVX-512, part of which is loaded and stored by a mask."""
-    return lanes * int(tvm.DataType(nest.dtype).bits) == _MASKED_BITS
+    return lanes * int(tvm.DataType(nest.dtype).bits) == MASKED_BITS
 
 
 def _is_turned(nest: Contraction, lanes: int, products: int = 1) -> bool:

@@ -18,6 +18,7 @@ ODD_NCHW = {
     **{"n": 2, "h": 35, "w": 39, "ci": 32, "co": 45, "kh": 3, "kw": 3},
     **{"layout": "NCHW", "bias": 1, "relu": 1},
 }
+NARROW_NCHW = {**ODD_NCHW, "w": 7}
 WORKLOADS = {
     "matmul_square": ts.workload("matmul", m=1024, n=1024, k=1024),
     "matmul_primes": ts.workload("matmul", m=127, n=131, k=137),
@@ -26,8 +27,9 @@ WORKLOADS = {
     "linear_relu_one_row": ts.workload("linear_relu", m=1, n=4096, k=4096),
     "conv2d": ts.workload("conv2d", **RESNET_3X3, stride=2),
     "conv2d_winograd": ts.workload("conv2d", **RESNET_3X3, bias=1, relu=1),
-    "conv2d_cut_lines_nchw": ts.workload("conv2d", **ODD_NCHW, padding=1),
-    "conv2d_flat_rows_nchw": ts.workload("conv2d", **ODD_NCHW),
+    "conv2d_channel_lines": ts.workload("conv2d", **ODD_NCHW, padding=1, stride=2),
+    "conv2d_cut_lines_nchw": ts.workload("conv2d", **NARROW_NCHW, padding=1),
+    "conv2d_flat_rows_nchw": ts.workload("conv2d", **NARROW_NCHW),
     "add": ts.workload("add", m=3136, n=256),
 }
 

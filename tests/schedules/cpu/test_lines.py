@@ -53,6 +53,7 @@ WORKLOADS = {
     "strided_dilated": conv2d(stride=2, dilation=3, padding=3, w=30),
     "strided_as_dilated": conv2d(stride=2, dilation=2, n=3, h=31, w=31, ci=40, co=40, groups=40),
     "dilated": conv2d(dilation=2, padding=2),
+    "long_margin": conv2d(kh=1, padding=3),
     "fused": conv2d(**FUSED),
     "several_of_a_channel": conv2d(co=8, **FUSED),
     "unpadded": conv2d(padding=0),
@@ -108,7 +109,7 @@ def test_lines_become_whole_vectors_and_images_as_long_as_they_need():
 
 def test_a_trace_of_another_function_is_refused():
     with pytest.raises(InputError, match="no window along lines"):
-        in_form(OTHERS["dense"].func, "tunesmith.algorithm.lines_8")
+        in_form(OTHERS["product"].func, "tunesmith.algorithm.lines_8")
 
 
 @pytest.mark.parametrize(("name", "apart"), [("strided", 2), ("strided_by_three", 3)])

@@ -1,0 +1,199 @@
+"""Convolution of channels first along lines that lie in memory: vectors are pixels, nothing is transposed.
+
+The function begins in `lines_form`, as depthwise convolution does in `lines`: lines are made whole vectors
+long, in phases where windows move by several pixels. After::
+
+    for n, blocks of output lines (parallel):
+        make the input lines of the block, of all channels, padded and longer       # in L2
+        for lines, tiles of vectors along the line, tiles of output channels:
+            acc[outputs, vectors] = 0
+            for c, i, j:  acc[o, :] += wide[c, .., :] * w[o, c, i, j]
+            y[o, p, q] = epilogue(acc[o, q])
+
+What a tile reads of an image is read again, from L1, by the tiles of all output channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import tvm
+from tvm import s_tir
+from tvm.tirx import IterVar
+
+from ...machine.facts import facts
+from ..analysis import index_variables, loads_of
+from ..channels_first_nest import find_channels_first
+from ..lines_form import WIDE, find_lines
+from ..loop_partition import partition
+from ..rule import ScheduleRule
+from ..space import Constraint, Knob, KnobSpace
+from ..transforms import LEAST_PARALLEL_SUMS, finish_tile
+from .channels_first import (
+    CONV2D_CHANNELS_FIRST,
+    FLOAT32_MATRIX_UNIT_CHANNELS_FIRST,
+    WINOGRAD_CHANNELS_FIRST,
+)
+from .even_parts import divisors
+from .line_tiles import LineTiles
+from .lines import blocks_of_lines, lines_algorithm, make_lines
+from .operand_layout import MASKED_BITS
+from .tile_choice import VECTOR_CANDIDATES, dividing_lanes
+
+# Of the direct sum's multiply-adds, the share that others compute, as if by vectors: see `LineTiles`.
+_SHARES = (
+    (WINOGRAD_CHANNELS_FIRST, 0.6),
+    (FLOAT32_MATRIX_UNIT_CHANNELS_FIRST, 0.6),
+    (CONV2D_CHANNELS_FIRST, 1.0),
+)
+
+_OUTPUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+
+
+def schedule_channel_lines(
+    sch: s_tir.Schedule, *, lanes: int, outputs: int, vectors: int, lines: int, phases: int = 1
+) -> None:
+    """Rewrite a convolution of channels first, in the form of `lines_form`, in place.
+
+    Parameters
+    ----------
+    sch : Schedule
+        A schedule of a PrimFunc named ``main`` in that form.
+    lanes : int
+        Elements in a vector: names the form.
+    outputs : int
+        Output channels of a tile.
+    vectors : int
+        Vectors of a line in a tile.
+    lines : int
+        Output lines in a block, whose input is padded at a time.
+    phases : int
+        Phases in which lines are padded: names the form.
+    """
+    wide, sums, tail = blocks_of_lines(sch)
+    nest = _nest(sch, sums)
+    channels, pixels = (int(sch.get(sch.get_loops(tail)[n]).extent) for n in (nest.at, -1))
+    tiles, output = sch.split(nest.output, [None, outputs])
+    blocks, line = sch.split(nest.line, [None, lines])
+    tile, vector, lane = sch.split(nest.pixel, [None, vectors, lanes])
+    sch.reorder(*nest.others, blocks, line, tile, tiles, *nest.summed, output, vector, lane)
+    finish_tile(sch, tail, tiles, _stored_lanes(sch, tail, pixels, lanes))
+    make_lines(sch, wide, blocks, phases)
+    for loop, extent, part in ((tile, pixels, vectors * lanes), (tiles, channels, outputs)):
+        if extent % part:
+            partition(sch, loop)
+    for loop in (output, vector):
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    shared = sch.fuse(*nest.others, blocks) if nest.others else blocks
+    if nest.work >= LEAST_PARALLEL_SUMS:
+        sch.parallel(shared)
+    sch.decompose_reduction(sums, nest.summed[0])
+
+
+class _Nest(NamedTuple):
+    """The loops of the sums.
+
+    ``at``: which of the output's axes the channels are. ``work``: how many products there are.
+    """
+
+    others: list[Any]
+    output: Any
+    line: Any
+    pixel: Any
+    summed: list[Any]
+    at: int
+    work: int
+
+
+def _nest(sch: s_tir.Schedule, sums: Any) -> _Nest:
+    """Sort the loops of the sums."""
+    node, loops = sch.get(sums), sch.get_loops(sums)
+    kept = [v.var for v in node.iter_vars if v.iter_type == IterVar.DataPar]
+    image = next(
+        load
+        for load in loads_of(node.body)
+        if load.source.same_as(sch.get(sch.get_sblock(WIDE)).writes[0].source)
+    )
+    used = index_variables(image.indices)
+    at = next(n for n, v in enumerate(kept) if v not in used)
+    *others, line, pixel = (loop for n, loop in enumerate(loops[: len(kept)]) if n != at)
+    work = prod(int(sch.get(loop).extent) for loop in loops)
+    return _Nest(others, loops[at], line, pixel, list(loops[len(kept) :]), at, work)
+
+
+def _stored_lanes(sch: s_tir.Schedule, tail: Any, pixels: int, lanes: int) -> int:
+    """Return the elements of a line that are stored at once: whole parts of it, where a CPU has no masks."""
+    bits = int(tvm.DataType(str(sch.get(tail).writes[0].source.dtype)).bits)
+    return lanes if lanes * bits == MASKED_BITS else dividing_lanes(pixels, lanes)
+
+
+def _line_tiles(func: Any, target: Any) -> LineTiles | None:
+    """Return the convolution of channels first, of lines of half a vector or more, of a function, or None."""
+    found = find_lines(func)
+    if found is None or find_channels_first(func) is None:
+        return None
+    types = {str(buffer.dtype) for buffer in (found.image.source, found.block.writes[0].source)}
+    tiles = LineTiles(found, facts(target))
+    return tiles if len(types) == 1 and 2 * found.extents[-1] > tiles.lanes else None
+
+
+def channel_lines_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the tiles to choose from; None without such a convolution, or where another way is quicker."""
+    tiles = _line_tiles(func, target)
+    if tiles is None or not tiles.reads_weight_from_l2():
+        return None
+    share = next((share for rule, share in _SHARES if rule.space(func, target) is not None), None)
+    if share is not None and not tiles.is_quicker(share):
+        return None
+    lines, apart, (outputs, vectors) = tiles.found.extents[-2], tiles.apart, tiles.best()
+    return KnobSpace(
+        knobs=(
+            Knob("lanes", (tiles.lanes,), "elements in a vector"),
+            Knob("outputs", _up_to(tiles.outputs, _OUTPUTS, outputs), "output channels of a tile"),
+            Knob("vectors", _up_to(tiles.steps, VECTOR_CANDIDATES, vectors), "vectors of a line in a tile"),
+            Knob("lines", divisors(lines), "output lines in a block"),
+            Knob("phases", tuple(sorted({1, apart})), "phases of a line, each of every so-many-th element"),
+        ),
+        constraints=(
+            Constraint(f"lanes is {tiles.lanes}", lambda k: k["lanes"] == tiles.lanes),
+            Constraint(
+                "outputs and vectors are at least 1, and no more than there are",
+                lambda k: 0 < k["outputs"] <= tiles.outputs and 0 < k["vectors"] <= tiles.steps,
+            ),
+            Constraint(
+                "outputs by vectors, and what a step reads, fit the registers",
+                lambda k: tiles.fits(k["outputs"], k["vectors"]),
+            ),
+            Constraint(
+                f"lines divides the output lines ({lines})",
+                lambda k: k["lines"] > 0 and lines % k["lines"] == 0,
+            ),
+            Constraint(
+                f"phases is {' or '.join(map(str, sorted({1, apart})))}: windows move by {apart}",
+                lambda k: k["phases"] in (1, apart),
+            ),
+        ),
+        default={
+            "lanes": tiles.lanes,
+            "outputs": outputs,
+            "vectors": vectors,
+            "lines": tiles.lines(),
+            "phases": apart,
+        },
+    )
+
+
+def _up_to(most: int, candidates: Sequence[int], default: int) -> tuple[int, ...]:
+    return tuple(sorted({default, *(n for n in candidates if n <= most)}))
+
+
+CHANNEL_LINES = ScheduleRule(
+    name="channel_lines",
+    summary="convolution with channels first: tiles of output channels by pixels of a line, as they lie",
+    rewrite=schedule_channel_lines,
+    open_space=channel_lines_space,
+    algorithm=lines_algorithm,
+)
