@@ -10,8 +10,11 @@ The taps of all channels are rows, and the pixels of all images are columns (s =
 Nothing is transposed: vectors are pixels, read where they lie, and each element of the weight is multiplied
 by several of them.
 
-Images may each be a product of its own, by the same taps: where vectors do not divide lines, TVM does not see
-that pixels of one image among others lie side by side.
+A pixel is indexed along the first line, beyond its end: lines of an image follow each other in memory. By line
+and place TVM would not see that neighbours lie side by side where vectors do not divide lines, nor let an
+instruction load them.
+
+Images may each be a product of its own, by the same taps: of one image among others TVM does not see it either.
 """
 
 from __future__ import annotations
@@ -105,7 +108,7 @@ def _define_apart(found: ChannelsFirst) -> list[Any]:
     channels, none = int(w.shape[1]), [whole(0)] * len(extents)
 
     def pixel(n: Any, c: Any, s: Any) -> Any:
-        return x(n, c, *unflat(extents[1:], s))
+        return x(n, c, *none[1:], s)
 
     taps = te.compute((images, outputs, channels), lambda n, o, c: w(o, c, *none), name=TAPS)
     pixels = te.compute((images, channels, prod(extents)), pixel, name=PIXELS)
@@ -133,9 +136,8 @@ def _define(found: ChannelsFirst) -> list[Any]:
     channels, none = int(w.shape[1]), [whole(0)] * len(extents)
 
     def pixel(c: Any, s: Any) -> Any:
-        # Of one image no index is divided by all its pixels: it is plain how far neighbours are apart.
-        n, *place = unflat(extents, s) if images > 1 else (whole(0), *unflat(extents[1:], s))
-        return x(n, c, *place)
+        n, at = unflat([prod(extents)], s) if images > 1 else (whole(0), s)
+        return x(n, c, *none[1:], at)
 
     taps = te.compute((outputs, channels), lambda o, c: w(o, c, *none), name=TAPS)
     pixels = te.compute((channels, images * prod(extents)), pixel, name=PIXELS)

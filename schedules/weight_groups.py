@@ -21,6 +21,9 @@ from ..machine.tile_instructions import TILE_INSTRUCTIONS
 from .transforms import attempt
 from .transposition import performing, transposed
 
+# Whether rows of a weight lie in planes of their own, as the pixels of the channels of an image.
+_APART = (0, 1)
+
 
 class Grouping(Protocol):
     """How panels hold a weight: in groups of neighbours along the sum, those of as many columns as lanes."""
@@ -50,8 +53,9 @@ def register_intrinsics(trace: str) -> None:
     groupings: tuple[Grouping, ...] = (*DOT_INSTRUCTIONS, *TILE_INSTRUCTIONS)
     for grouping in groupings:
         for narrow in {grouping.weight_dtype, *WIDENED}:
-            if _interleaving_name(grouping, narrow) in trace:
-                _register_interleaving(grouping, narrow)
+            for apart in _APART:
+                if _interleaving_name(grouping, narrow, apart) in trace:
+                    _register_interleaving(grouping, narrow, apart)
             for deep in {_groups_of_vector(grouping), grouping.lanes}:  # the latter in traces from before
                 if _turning_name(grouping, narrow, deep) in trace:
                     _register_turning(grouping, narrow, deep)
@@ -65,7 +69,8 @@ def interleave(sch: s_tir.Schedule, panels: Any, grouping: Grouping) -> list[Any
     """
     *outer, column, _ = sch.get_loops(panels)
     _, lane = sch.split(column, [None, grouping.lanes])
-    attempt(sch.tensorize, lane, _register_interleaving(grouping, _source_dtype(sch, panels)))
+    names = (_register_interleaving(grouping, _source_dtype(sch, panels), apart) for apart in _APART)
+    next((name for name in names if attempt(sch.tensorize, lane, name)), None)
     return list(outer)
 
 
@@ -96,8 +101,8 @@ def _source_dtype(sch: s_tir.Schedule, copy: Any) -> str:
     return str(sch.get(copy).reads[0].source.dtype)
 
 
-def _interleaving_name(grouping: Grouping, narrow: str) -> str:
-    name = f"tunesmith_interleave_{grouping.products}x{grouping.lanes}"
+def _interleaving_name(grouping: Grouping, narrow: str, apart: int) -> str:
+    name = f"tunesmith_interleave{'_planes' * apart}_{grouping.products}x{grouping.lanes}"
     types = narrow, grouping.weight_dtype
     return name if types == ("int8", "int8") else "_".join((name, *types))
 
@@ -109,9 +114,10 @@ def _turning_name(grouping: Grouping, narrow: str, deep: int) -> str:
 
 
 @cache
-def _register_interleaving(grouping: Grouping, narrow: str) -> str:
+def _register_interleaving(grouping: Grouping, narrow: str, apart: int) -> str:
     """Register how weights of a type come into groups; return its name."""
-    name, described = _interleaving_name(grouping, narrow), _interleaved(grouping, narrow)
+    name = _interleaving_name(grouping, narrow, apart)
+    described = (_planes_interleaved if apart else _interleaved)(grouping, narrow)
     TensorIntrin.register(name, described, _interleaved_in_registers(grouping, described), override=True)
     return name
 
@@ -142,10 +148,31 @@ def _interleaved(grouping: Grouping, narrow: str) -> Any:
     return described
 
 
+def _planes_interleaved(grouping: Grouping, narrow: str) -> Any:
+    lanes, products, wide = grouping.lanes, grouping.products, grouping.weight_dtype
+
+    @T.prim_func(s_tir=True)
+    def described(a: T.handle, b: T.handle) -> None:
+        A = T.match_buffer(
+            a, (products, 1, lanes), narrow, offset_factor=1, strides=[T.int64(), T.int64(), 1]
+        )
+        B = T.match_buffer(b, (lanes, products), wide, offset_factor=1)
+        with T.sblock("root"):
+            T.reads(A[0:products, 0:1, 0:lanes])
+            T.writes(B[0:lanes, 0:products])
+            for j, q in T.grid(lanes, products):
+                with T.sblock("interleave"):
+                    vj, vq = T.axis.remap("SS", [j, q])
+                    B[vj, vq] = T.cast(A[vq, 0, vj], wide)
+
+    return described
+
+
 def _interleaved_in_registers(grouping: Grouping, described: Any) -> Any:
     (A, B), lanes, products, zero = described.params, grouping.lanes, grouping.products, T.int64(0)
     places = [q * lanes + j for j in range(lanes) for q in range(products)]
-    rows = [A.vload([T.int64(q), zero], f"{A.dtype}x{lanes}") for q in range(products)]
+    planes = [zero] * (len(A.shape) - 2)
+    rows = [A.vload([T.int64(q), *planes, zero], f"{A.dtype}x{lanes}") for q in range(products)]
     groups = T.cast(T.Shuffle(rows, places), f"{B.dtype}x{grouping.elements}")
     return performing(described, [B.vstore([zero, zero], groups)])
 

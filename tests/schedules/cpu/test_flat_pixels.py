@@ -12,7 +12,7 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.contraction import find_contraction
-from tunesmith.schedules.cpu.channels_first import FLAT_PIXELS
+from tunesmith.schedules.cpu.channels_first import FLAT_PIXELS, FLOAT32_MATRIX_UNIT_FLAT_PIXELS
 from tunesmith.schedules.cpu.operand_layout import PACK_IN_BLOCK, PACK_NOTHING
 from tunesmith.schedules.flat_pixels_form import restate
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
@@ -88,6 +88,18 @@ def test_pixels_of_one_image_are_plainly_apart():
     lines = finished(FLAT_PIXELS.scheduled(func, AVX512).mod, AVX512).script().splitlines()
     read = [line for line in lines if "data_1[" in line and "prefetch" not in line]
     assert read and not [line for line in read if "//" in line or "%" in line]
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_pixels_of_two_channels_are_interleaved_in_registers(images):
+    """For a matrix unit: one by one 8 of 56x56 of 64 channels take 1.43 of the time, 256 to 64 1.2."""
+    target = as_target(
+        {"kind": "llvm", "mcpu": "sapphirerapids", "mtriple": "x86_64-linux-gnu", "num-cores": 2}
+    )
+    func = pointwise(n=images, h=56, w=56, ci=128, co=128).func
+    schedule = FLOAT32_MATRIX_UNIT_FLAT_PIXELS.scheduled(func, target)
+    assert "tunesmith_interleave_planes_2x16" in trace_text(schedule)
+    assert replay_trace(trace_text(schedule), func).mod.script() == schedule.mod.script()
 
 
 @pytest.mark.parametrize("name", OTHERS)
