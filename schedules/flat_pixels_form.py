@@ -10,11 +10,11 @@ The taps of all channels are rows, and the pixels of all images are columns (s =
 Nothing is transposed: vectors are pixels, read where they lie, and each element of the weight is multiplied
 by several of them.
 
-A pixel is indexed along the first line, beyond its end: lines of an image follow each other in memory. By line
-and place TVM would not see that neighbours lie side by side where vectors do not divide lines, nor let an
-instruction load them.
+A pixel is indexed along the first line, beyond its end: lines of an image follow each other in memory. By
+line and place TVM would not see that neighbours lie side by side where vectors do not divide lines, nor let
+an instruction load them.
 
-Images may each be a product of its own, by the same taps: of one image among others TVM does not see it either.
+Images may each be a product of its own, by the same taps: of one image among others TVM does not see it.
 """
 
 from __future__ import annotations
