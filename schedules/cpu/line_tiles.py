@@ -13,7 +13,7 @@ from .separable import even_lines
 from .tile_choice import BROADCAST_REGISTERS, ROW_STREAMS, VECTOR_CANDIDATES
 
 # Lines that a block reads, of all channels, keep to this part of L2.
-_PART_OF_L2 = 4
+_PART_OF_L2 = 2
 
 # What broadcasts and vectors of a line, which mostly lie in two lines of a cache, add to the cost of a step's
 # multiply-adds. Fitted to 9 layers on 2 threads of a Xeon, all tiles of each: 8 outputs by 2 or 3 vectors are
