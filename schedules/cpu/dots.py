@@ -61,6 +61,9 @@ _MOST_ROWS_OF_BYTES, _FEW_ROWS_OF_BYTES, _TIMES_L2 = 32, 6, 4
 _FEW = 8
 # The lanes of a vector of partial sums are added one by one: shorter sums spend their time on that.
 _LEAST_STEPS = 8
+# Nothing else reads a matrix for a single row as fast: 1000 sums of 100 take 0.5 of the time of `matmul`,
+# 20000 of 32 and of 64 0.74 and 0.58 (2 threads of a Xeon).
+_LEAST_STEPS_OF_ROW = 2
 # With more sums LLVM loads so far ahead that they leave their registers, and with as many unless the columns,
 # whose vectors it keeps, are the fewer. Of 12 rows 6 x 4 sums take 0.92 of the time of 4 x 4, on a Zen 4, but
 # 3 x 8 twice as long.
@@ -154,7 +157,8 @@ def dots_space(func: Any, target: Any, most_rows: int | None = None) -> KnobSpac
         return None
     # Where there are masks, the last vector of a sum may be a part of one, but of copies (`im2col`).
     masked = machine.has_masks and instruction is None and most_rows is None
-    if (nest.depth % step and not masked) or nest.depth < _LEAST_STEPS * step:
+    least = _LEAST_STEPS_OF_ROW if _is_single(nest) and instruction is None else _LEAST_STEPS
+    if (nest.depth % step and not masked) or nest.depth < least * step:
         return None
 
     room = registers - (_TEMPORARIES if instruction else 0)
@@ -172,7 +176,7 @@ def dots_space(func: Any, target: Any, most_rows: int | None = None) -> KnobSpac
     mr, nr = min((t for t in product(rows, columns) if fits(*t) and _keeps_registers(*t, many)), key=cost)
     tiles = ceil(nest.row_extent / mr)
     shared = steps_between(tiles, nest.depth // step) > 0
-    fetch = int(shared and _is_worth_fetching(nest, machine))
+    fetch = int(shared and nr < nest.columns and _is_worth_fetching(nest, machine))
     space = KnobSpace(
         knobs=(
             Knob("lanes", (lanes,), "elements in a vector of sums"),
@@ -182,7 +186,10 @@ def dots_space(func: Any, target: Any, most_rows: int | None = None) -> KnobSpac
         ),
         constraints=(
             Constraint("lanes, mr and nr are at least 1", _positive),
-            Constraint("fetch is 0 or 1", lambda k: k["fetch"] in (0, 1)),
+            Constraint(
+                "fetch is 0, or 1 where tiles of columns follow each other",
+                lambda k: k["fetch"] in (0, int(k["nr"] < nest.columns)),
+            ),
             Constraint(
                 f"lanes divides the sum ({nest.depth}), or is {lanes} where there are masks",
                 lambda k: nest.depth % k["lanes"] == 0 or (masked and k["lanes"] == lanes),
@@ -220,9 +227,15 @@ def _positive(knobs: Knobs) -> bool:
 
 def _fits(nest: Contraction, most_rows: int) -> bool:
     plain = nest.plain and not nest.batch and not nest.rest and nest.staged is None
-    along = nest.weight_axes[-1] == nest.reductions[-1] and nest.data_channel == nest.data_rank - 1
+    contiguous = nest.data_channel == nest.data_rank - 1 or _is_single(nest)
+    along = nest.weight_axes[-1] == nest.reductions[-1] and contiguous
     few = nest.outer_rows * nest.row_extent <= most_rows
     return plain and along and few and len(nest.reductions) == 1 and not nest.constant_weight
+
+
+def _is_single(nest: Contraction) -> bool:
+    """Tell whether there is one row of data: whatever axes they have, they lie along the sum."""
+    return nest.outer_rows * nest.row_extent == 1
 
 
 def _is_worth_fetching(nest: Contraction, machine: Facts) -> bool:
@@ -231,8 +244,7 @@ def _is_worth_fetching(nest: Contraction, machine: Facts) -> bool:
     By 1024 x 1024 and 3072 x 768, 1 row takes 1.16 and 1.14 of the time with fetches on 2 threads of a Zen 4,
     4 rows by 1024 x 1024 0.83; by 4096 x 4096, from memory, 1 row takes 0.87.
     """
-    alone = nest.outer_rows * nest.row_extent == 1
-    return nest.weight_bytes > machine.l3_bytes if alone else weight_exceeds_l2(nest, machine)
+    return nest.weight_bytes > machine.l3_bytes if _is_single(nest) else weight_exceeds_l2(nest, machine)
 
 
 def _most_rows(nest: Contraction, machine: Facts) -> int:

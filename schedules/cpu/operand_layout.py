@@ -93,7 +93,7 @@ def _transposes(sch: s_tir.Schedule, copy: Any, lanes: int) -> bool:
     block = sch.get(copy)
     swaps = block.reads[0].source.shape[-1] == block.writes[0].source.shape[-2]
     wide = str(block.reads[0].source.dtype) == "float32"
-    return bool(swaps) and wide and row % lanes == 0 and channel % lanes == 0
+    return bool(swaps) and wide and lanes > 1 and row % lanes == 0 and channel % lanes == 0
 
 
 def pad_operands(

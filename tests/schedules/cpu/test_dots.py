@@ -5,12 +5,14 @@ import tunesmith as ts
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
-from tunesmith.machine.target import as_target
+from tunesmith.machine.target import as_target, host_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.dots import DOTS
 from tunesmith.schedules.loop_partition import partition_loops
+
+AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 8, 12])
@@ -20,6 +22,29 @@ def test_every_kind_of_point_is_right(rows, depth, target, assert_right):
     space = DOTS.space(workload.func, target)
     for knobs in [space.default, *space.points[:: max(1, len(space) // 4)]]:
         assert_right(workload, DOTS.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize("shape", [{"m": 40, "k": 100}, {"m": 7, "k": 32}, {"m": 300, "k": 1001}, {"m": 2}])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_matrix_by_one_column_is_read_as_it_lies(shape, dtype, assert_right):
+    shape = {"k": 64, **shape}
+    linear = ts.workload("linear", dtype=dtype, **{**shape, "n": 1, "bias": 1, "activation": "gelu"})
+    product = ts.workload("matmul", dtype=dtype, **{**shape, "n": 1})
+    for workload in (linear, product):
+        assert rules_for(workload.func, AVX512)[0] is DOTS
+        if facts(host_target()).has_masks:
+            assert_right(workload, DOTS.scheduled(workload.func, AVX512))
+
+
+def test_short_sums_of_a_single_row_are_not_packed_either():
+    """Panels of 100 rows of 30 take 1.5 of the time."""
+    assert rules_for(ts.workload("matmul", m=100, n=1, k=30).func, AVX512)[0].name == "general"
+
+
+def test_nothing_is_fetched_after_the_last_columns(target):
+    func = ts.workload("linear", m=3, n=4, k=256).func
+    with pytest.raises(InputError, match="where tiles of columns follow each other"):
+        DOTS.scheduled(func, target, {"nr": 4, "fetch": 1})
 
 
 @pytest.mark.parametrize(

@@ -417,8 +417,9 @@ def test_a_thread_turns_squares_of_a_line_together(m, together):
     assert int(schedule.get(stretch).extent) * together * 8 == m
 
 
-def test_a_batch_of_data_is_turned_each_by_itself(target, assert_right):
-    workload = ts.workload("batch_matmul", b=3, m=24, n=40, k=16, transpose="TN")
+@pytest.mark.parametrize("shape", [{"n": 40}, {"n": 1, "shared": "B"}])
+def test_a_batch_of_data_is_turned_each_by_itself(shape, target, assert_right):
+    workload = ts.workload("batch_matmul", b=3, m=24, k=16, transpose="TN", **shape)
     assert_right(workload, MATMUL.scheduled(workload.func, target, {"stage": 1}))
 
 
