@@ -288,8 +288,8 @@ def _roles(
     if not own[0] or not own[1] or sorted(own[0] + own[1]) != spatial:
         return None
     # The weight has one axis of its own and is indexed plainly, so that it can be laid out in panels. A
-    # column by itself is no vector: then rows are columns, but of integers, of which instructions tell operands
-    # apart.
+    # column by itself is no vector: rows are columns then. Of integers they stay: instructions tell a
+    # signed operand from an unsigned one.
     floating = str(block.writes[0].source.ty.dtype).startswith("float")
     single = [floating and all(int(block.iter_vars[i].dom.extent) == 1 for i in axes) for axes in own]
     for weight in sorted((1, 0), key=lambda o: (single[o], spatial[-1] not in own[o])):
