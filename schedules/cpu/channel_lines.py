@@ -17,16 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
-import tvm
 from tvm import s_tir
-from tvm.tirx import IterVar
 
 from ...machine.facts import facts
-from ..analysis import index_variables, loads_of
+from ..analysis import static_extents
 from ..channels_first_nest import find_channels_first
-from ..lines_form import WIDE, find_lines
+from ..lines_form import SUMS, find_lines
 from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
@@ -39,7 +37,7 @@ from .channels_first import (
 from .even_parts import divisors
 from .line_tiles import LineTiles
 from .lines import blocks_of_lines, lines_algorithm, make_lines
-from .operand_layout import MASKED_BITS
+from .operand_layout import ends_by_masks
 from .tile_choice import VECTOR_CANDIDATES, dividing_lanes
 
 # Of the direct sum's multiply-adds, the share that others compute, as if by vectors: see `LineTiles`.
@@ -73,61 +71,27 @@ def schedule_channel_lines(
         Phases in which lines are padded: names the form.
     """
     wide, sums, tail = blocks_of_lines(sch)
-    nest = _nest(sch, sums)
-    channels, pixels = (int(sch.get(sch.get_loops(tail)[n]).extent) for n in (nest.at, -1))
-    tiles, output = sch.split(nest.output, [None, outputs])
-    blocks, line = sch.split(nest.line, [None, lines])
-    tile, vector, lane = sch.split(nest.pixel, [None, vectors, lanes])
-    sch.reorder(*nest.others, blocks, line, tile, tiles, *nest.summed, output, vector, lane)
-    finish_tile(sch, tail, tiles, _stored_lanes(sch, tail, pixels, lanes))
+    shape, work = [int(sch.get(loop).extent) for loop in sch.get_loops(tail)], static_extents(sch, SUMS)
+    loops, rank = list(sch.get_loops(sums)), len(shape)
+    (images, output, *place), summed = loops[:rank], loops[rank:]
+    *others, line, pixel = [images, *place]
+    tiles, output = sch.split(output, [None, outputs])
+    blocks, line = sch.split(line, [None, lines])
+    tile, vector, lane = sch.split(pixel, [None, vectors, lanes])
+    sch.reorder(*others, blocks, line, tile, tiles, *summed, output, vector, lane)
+    whole = ends_by_masks(str(sch.get(tail).writes[0].source.dtype), lanes)
+    finish_tile(sch, tail, tiles, lanes if whole else dividing_lanes(shape[-1], lanes))
     make_lines(sch, wide, blocks, phases)
-    for loop, extent, part in ((tile, pixels, vectors * lanes), (tiles, channels, outputs)):
+    for loop, extent, part in ((tile, shape[-1], vectors * lanes), (tiles, shape[1], outputs)):
         if extent % part:
             partition(sch, loop)
     for loop in (output, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
-    shared = sch.fuse(*nest.others, blocks) if nest.others else blocks
-    if nest.work >= LEAST_PARALLEL_SUMS:
+    shared = sch.fuse(*others, blocks) if others else blocks
+    if prod(work or ()) >= LEAST_PARALLEL_SUMS:
         sch.parallel(shared)
-    sch.decompose_reduction(sums, nest.summed[0])
-
-
-class _Nest(NamedTuple):
-    """The loops of the sums.
-
-    ``at``: which of the output's axes the channels are. ``work``: how many products there are.
-    """
-
-    others: list[Any]
-    output: Any
-    line: Any
-    pixel: Any
-    summed: list[Any]
-    at: int
-    work: int
-
-
-def _nest(sch: s_tir.Schedule, sums: Any) -> _Nest:
-    """Sort the loops of the sums."""
-    node, loops = sch.get(sums), sch.get_loops(sums)
-    kept = [v.var for v in node.iter_vars if v.iter_type == IterVar.DataPar]
-    image = next(
-        load
-        for load in loads_of(node.body)
-        if load.source.same_as(sch.get(sch.get_sblock(WIDE)).writes[0].source)
-    )
-    used = index_variables(image.indices)
-    at = next(n for n, v in enumerate(kept) if v not in used)
-    *others, line, pixel = (loop for n, loop in enumerate(loops[: len(kept)]) if n != at)
-    work = prod(int(sch.get(loop).extent) for loop in loops)
-    return _Nest(others, loops[at], line, pixel, list(loops[len(kept) :]), at, work)
-
-
-def _stored_lanes(sch: s_tir.Schedule, tail: Any, pixels: int, lanes: int) -> int:
-    """Return the elements of a line that are stored at once: whole parts of it, where a CPU has no masks."""
-    bits = int(tvm.DataType(str(sch.get(tail).writes[0].source.dtype)).bits)
-    return lanes if lanes * bits == MASKED_BITS else dividing_lanes(pixels, lanes)
+    sch.decompose_reduction(sums, summed[0])
 
 
 def _line_tiles(func: Any, target: Any) -> LineTiles | None:

@@ -33,7 +33,7 @@ PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
 _MANY_LINES = 32
 
 # Vectors of so many bits are AVX-512's.
-MASKED_BITS = 512
+_MASKED_BITS = 512
 
 
 def can_stage(nest: Contraction) -> bool:
@@ -193,7 +193,7 @@ def pack_weight(
         panels = producer_of(sch, block, nest.weight)
         inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
         along = _is_interleaved(nest, products)
-        if _is_turned(nest, lanes, products) or (along and ends_by_masks(nest, lanes)):
+        if _is_turned(nest, lanes, products) or (along and ends_by_masks(nest.dtype, lanes)):
             longer, panels = panels, sch.cache_read(block, nest.weight, "global")
     elif nest.weight_block:
         panels = sch.get_sblock(nest.weight_block)
@@ -208,9 +208,9 @@ def pack_weight(
     return panels, longer
 
 
-def ends_by_masks(nest: Contraction, lanes: int) -> bool:
+def ends_by_masks(dtype: str, lanes: int) -> bool:
     """Tell whether so many lanes are a vector of AVX-512, part of which is loaded and stored by a mask."""
-    return lanes * int(tvm.DataType(nest.dtype).bits) == MASKED_BITS
+    return lanes * int(tvm.DataType(dtype).bits) == _MASKED_BITS
 
 
 def _is_turned(nest: Contraction, lanes: int, products: int = 1) -> bool:

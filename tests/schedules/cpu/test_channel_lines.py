@@ -12,6 +12,7 @@ from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.cpu.channel_lines import CHANNEL_LINES
 from tunesmith.schedules.cpu.channels_first import CONV2D_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST
 from tunesmith.schedules.lines_form import find_lines
+from tunesmith.schedules.loop_partition import partition_loops
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
 from tvm import te
 
@@ -56,8 +57,8 @@ OTHERS = {
     "half": convolution("float16"),
     "bytes": convolution("int8"),
     "matmul": ts.workload("matmul", m=8, n=16, k=8),
-    # Each line would read all of the weight again, from beyond L2.
-    "large_weight": convolution(h=6, ci=512, co=1024),
+    # Each line would read all of the weight again, from beyond L2: 0.6 MB, where 0.5 MB are there.
+    "large_weight": convolution(h=56, w=56, ci=128, co=128, padding=1, stride=2),
 }
 
 
@@ -103,6 +104,15 @@ def test_tiles_take_whole_lines_and_the_last_is_smaller():
     code = build(CHANNEL_LINES.scheduled(func, AVX512, knobs), AVX512).mod.inspect_source("s")
     assert "{%k" in code and code.count("vfmadd") >= 16
     assert CHANNEL_LINES.space(func, AVX512).default["outputs"] == 5  # twice, where 8 leave 2
+
+
+def test_tiles_before_the_last_have_no_condition():
+    """Of seven vectors three are a tile, and the last is one by itself."""
+    func = convolution(w=114, co=16).func
+    text = str(partition_loops(CHANNEL_LINES.scheduled(func, AVX512, {"outputs": 8, "vectors": 3}).mod))
+    summed = text.index("lines_sums[")
+    whole = text[summed : text.index("conv2d[", summed)]
+    assert "if " not in whole
 
 
 def test_vectors_of_a_strided_window_are_contiguous():

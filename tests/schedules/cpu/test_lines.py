@@ -10,7 +10,8 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import in_form
 from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.cpu.lines import LINES
-from tunesmith.schedules.lines_form import find_lines, restate
+from tunesmith.schedules.lines_form import WIDE, find_lines, restate
+from tunesmith.schedules.loop_partition import PARTITION_MARK
 from tvm import te
 
 DEPTHWISE = {
@@ -110,6 +111,18 @@ def test_lines_become_whole_vectors_and_images_as_long_as_they_need():
 def test_a_trace_of_another_function_is_refused():
     with pytest.raises(InputError, match="no window along lines"):
         in_form(OTHERS["product"].func, "tunesmith.algorithm.lines_8")
+
+
+def test_lines_before_an_image_are_cut_off_where_a_block_has_as_many(target):
+    """TVM cuts off three lines, of a block that has two as well: it would write beyond them."""
+    func = conv2d(kh=2, padding=3, h=12).func
+
+    def cut(lines):
+        schedule = LINES.scheduled(func, target, {"lines": lines})
+        *_, line, _ = schedule.get_loops(schedule.get_sblock(WIDE))
+        return PARTITION_MARK in schedule.get(line).annotations
+
+    assert cut(17) and not cut(1)
 
 
 @pytest.mark.parametrize(("name", "apart"), [("strided", 2), ("strided_by_three", 3)])
