@@ -57,6 +57,13 @@ class Lines(Reduction):
         return [v for v in self.kept if v.var not in used]
 
     @property
+    def is_worth_longer_lines(self) -> bool:
+        """Whether windows slide along the line, or read its elements several times across it."""
+        read = prod(self.extents) * prod(self.taps)
+        across = isinstance(self.image.indices[-1], tirx.Var)
+        return not across or read > prod(int(extent) for extent in self.image.source.shape)
+
+    @property
     def channels(self) -> int:
         """How many elements of the image are summed where windows do not slide."""
         slides = [index_variables([i]) for i in self.image.indices if not isinstance(i, tirx.Var)]

@@ -10,16 +10,21 @@ from math import prod
 from typing import Any
 
 from tvm import s_tir
-from tvm.tirx import IterVar
+from tvm.sym import Analyzer
+from tvm.tirx import IntImm, IterVar
 
 from ..analysis import (
+    are_just,
     contiguous_reduction,
+    index_variables,
     is_elementwise_after,
+    loads_of,
     loops_by_kind,
     output_blocks,
     static_extents,
 )
 from ..loop_partition import partition
+from ..restatement import replaced
 from ..transforms import attempt, spread
 
 
@@ -57,7 +62,15 @@ def schedule_reduction(sch: s_tir.Schedule, name: str, lanes: int, parallel: int
             spread(sch, [loops[i] for i in spatial], work, parallel)
         return
     outer, inner, rest = [loops[i] for i in spatial[:-1]], loops[spatial[-1]], []
-    if lanes > 1 and extents[spatial[-1]] % lanes == 0:
+    flat = 1 < len(spatial) and extents[spatial[-1]] < lanes and _moves_along_rows(sch, name, spatial)
+    if flat and extents[spatial[-1]] * extents[spatial[-2]] > lanes:
+        sch.reorder(*outer, inner)
+        row = sch.fuse(outer.pop(), inner)
+        tiles, inner = sch.split(row, [None, lanes])
+        sch.vectorize(inner)
+        partition(sch, tiles)
+        rest = [tiles]
+    elif lanes > 1 and extents[spatial[-1]] % lanes == 0:
         tiles, inner = sch.split(inner, [None, lanes])
         outer.append(tiles)
         sch.vectorize(inner)
@@ -73,6 +86,28 @@ def schedule_reduction(sch: s_tir.Schedule, name: str, lanes: int, parallel: int
     at = spread(sch, outer, work, parallel)
     _place_reader(sch, name, at)
     attempt(sch.decompose_reduction, block, loops[sums[0]])
+
+
+def _moves_along_rows(sch: s_tir.Schedule, name: str, spatial: list[int]) -> bool:
+    """Tell whether the last two axes are like one in memory, in the output and where it reads inputs.
+
+    So are pixels of a line by few channels, under windows that move by one pixel.
+    """
+    node = sch.get(sch.get_sblock(name))
+    pixel, last = (node.iter_vars[i] for i in spatial[-2:])
+    loads = [load for load in loads_of(node.body) if not load.source.same_as(node.writes[0].source)]
+
+    def is_flat(load: Any) -> bool:
+        if len(load.indices) < 2 or int(load.source.shape[-1]) != int(last.dom.extent):
+            return False
+        *others, at, channel = load.indices
+        moved = Analyzer().simplify(replaced(at, {pixel.var: pixel.var + 1}) - at)
+        alone = not {pixel.var, last.var} & index_variables(others) and last.var not in index_variables([at])
+        return channel.same_as(last.var) and alone and isinstance(moved, IntImm) and int(moved) == 1
+
+    return (
+        bool(loads) and are_just(node.body.indices[-2:], [pixel.var, last.var]) and all(map(is_flat, loads))
+    )
 
 
 def _partial_sums(

@@ -107,7 +107,9 @@ def _lines_beyond(sch: s_tir.Schedule, wide: Any, phases: int) -> int:
 def lines_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the tiles to choose from; None without such a window, or where half a vector holds a line."""
     found = find_lines(func)
-    if found is None or found.channels > 1 or found.outputs or not keeps_shape_after(func, found.name):
+    if found is None or found.channels > 1 or found.outputs or not found.is_worth_longer_lines:
+        return None
+    if not keeps_shape_after(func, found.name):
         return None
     machine = facts(target)
     widest = machine.lanes(str(found.block.writes[0].source.dtype))

@@ -111,6 +111,8 @@ def separable_space(func: Any, target: Any) -> KnobSpace | None:
     found = find_separable(func)
     if found is None or found.extents[-1] < _LEAST_PIXELS or not keeps_shape_after(func, found.name):
         return None
+    if all(int(v.dom.extent) == 1 for v in found.down):
+        return None
     *_, lines, line = found.extents
     machine, dtype = facts(target), str(found.block.body.buffer.dtype)
     bits = int(tvm.DataType(dtype).bits)

@@ -61,6 +61,8 @@ WORKLOADS = {
     "half": conv2d("float16"),
     "many_taps": conv2d(kh=7, kw=7, padding=3),
     "large": conv2d(h=40, w=56, ci=16, co=16, groups=16),
+    "across_lines": conv2d(kw=1, padding=0, **FUSED),
+    "channels_as_lines": ts.workload("avg_pool2d", n=2, h=9, w=7, c=23, kernel=3, stride=2, padding=1),
     "one_image": window(lambda p, q, i, j: (p + i, q + j)),
     "every_third": window(lambda p, q, i, j: (p + i, q + 3 * j)),
 }
@@ -72,6 +74,7 @@ OTHERS = {
     "product": ts.workload("matmul", m=8, n=8, k=8),
     "pool": ts.workload("max_pool2d", n=1, h=9, w=12, c=3, kernel=3, layout="NCHW"),
     "softmax": ts.workload("softmax", m=8, n=8),
+    "read_once_across_lines": ts.workload("avg_pool2d", n=1, h=8, w=8, c=30, kernel=2, stride=2),
     # Windows that lean, and weights of each pixel: neither is the same along a line.
     "from_the_end": window(lambda p, q, i, j: (p + i, 19 - q - j)),
     "leaning": window(lambda p, q, i, j: (p + i, q + j + p)),

@@ -101,6 +101,7 @@ OTHERS = {
     "channels_last": ts.workload("max_pool2d", **{**POOL, "layout": "NHWC"}),
     "short_lines": ts.workload("max_pool2d", **{**POOL, "w": 5}),
     "one_line": ts.workload("max_pool2d", **{**POOL, "w": 8, "kernel": 8, "padding": 0}),
+    "of_one_pixel": ts.workload("max_pool2d", **{**POOL, "kernel": 1, "padding": 0}),
     "global": ts.workload("global_avg_pool2d", **IMAGE),
     "product": ts.workload("matmul", m=8, n=8, k=8),
     "softmax": ts.workload("softmax", m=8, n=8),
