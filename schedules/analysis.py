@@ -283,6 +283,13 @@ def steps_of_reading(sch: s_tir.Schedule, block: str) -> int:
     return next((n for n in candidates if used and all(moves_on(index, n) for index in used)), 1)
 
 
+def step_along(index: Any, axis: Any) -> int:
+    """Return by how much an index grows with an axis' variable; 0 where that is no constant."""
+    further = structural_map(index, [(Var, lambda v: v + 1 if v.same_as(axis) else v)])
+    grown = Analyzer().simplify(further - index)
+    return int(grown) if isinstance(grown, IntImm) else 0
+
+
 def index_variables(indices: Any) -> set[Any]:
     """Return the block variables that indices use."""
     found: set[Any] = set()

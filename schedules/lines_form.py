@@ -28,7 +28,7 @@ from tvm import sym, te, tirx
 from tvm.ir import TensorLoad
 
 from ..machine.errors import InputError
-from .analysis import Reduction, index_variables, loads_of, plain_reduction
+from .analysis import Reduction, index_variables, loads_of, plain_reduction, step_along
 from .restatement import replaced, with_stages
 
 WIDE, SUMS, CROPPED = "lines_wide", "lines_sums", "lines_cropped"
@@ -51,7 +51,7 @@ class Lines(Reduction):
     others: tuple[Any, ...]
 
     @property
-    def outputs(self) -> list[Any]:
+    def output_axes(self) -> list[Any]:
         """The kept axes that the image does not have: its channels are summed for each of them."""
         used = index_variables(self.image.indices)
         return [v for v in self.kept if v.var not in used]
@@ -68,6 +68,11 @@ class Lines(Reduction):
         """How many elements of the image are summed where windows do not slide."""
         slides = [index_variables([i]) for i in self.image.indices if not isinstance(i, tirx.Var)]
         return prod(int(v.dom.extent) for v in self.reduced if not any(v.var in each for each in slides))
+
+    @property
+    def apart(self) -> int:
+        """How far apart along the line neighbours read it; 1 where that is no constant."""
+        return step_along(self.image.indices[-1], self.kept[-1].var) or 1
 
     @property
     def taps(self) -> list[int]:
@@ -105,13 +110,6 @@ def _slides(image: Any, kept: Sequence[Any], summed: set[Any]) -> bool:
     return bool(slid) and summed <= slid | plain and kept[-1] not in set().union(*used[:-1])
 
 
-def step_of_windows(found: Lines) -> int:
-    """Return how far apart along the line neighbours read it; 0 where that is no constant."""
-    index, pixel = found.image.indices[-1], found.kept[-1].var
-    apart = sym.Analyzer().simplify(replaced(index, {pixel: pixel + 1}) - index)
-    return int(apart) if isinstance(apart, tirx.IntImm) else 0
-
-
 def restate(func: Any, lanes: int, phases: int = 1) -> Any:
     """Put sums over longer lines in the place of those of a window.
 
@@ -130,7 +128,7 @@ def restate(func: Any, lanes: int, phases: int = 1) -> Any:
         There is no such window: a trace may name a form that is not one of its function.
     """
     found = find_lines(func)
-    if found is None or phases not in (1, step_of_windows(found)):
+    if found is None or phases not in (1, found.apart):
         raise InputError(f"the function has no window along lines in {phases} phases")
     operands = {load.source: None for load in (found.image, *found.others)}
     return with_stages(func, found.name, list(operands), _define(found, list(operands), lanes, phases))

@@ -17,11 +17,10 @@ from typing import Any
 
 from tvm import te, tirx
 from tvm.ir import TensorLoad
-from tvm.sym import detect_linear_equation
 from tvm.tirx import FloatImm, IntImm
 
 from ..machine.errors import InputError
-from .analysis import Reduction, index_variables, loads_of, plain_reduction
+from .analysis import Reduction, index_variables, loads_of, plain_reduction, step_along
 from .restatement import replaced, with_stages
 
 DOWN, ALONG = "separable_down", "separable_along"
@@ -62,8 +61,7 @@ class SeparableWindow(Reduction):
     @property
     def moves_by_one(self) -> bool:
         """Tell whether the next window along the line begins one element on."""
-        parts = detect_linear_equation(self.load.indices[-1], [self.kept[-1].var])
-        return bool(parts) and isinstance(parts[0], IntImm) and int(parts[0]) == 1
+        return step_along(self.load.indices[-1], self.kept[-1].var) == 1
 
     @property
     def axis(self) -> int:

@@ -34,9 +34,8 @@ from .channels_first import (
     FLOAT32_MATRIX_UNIT_CHANNELS_FIRST,
     WINOGRAD_CHANNELS_FIRST,
 )
-from .even_parts import divisors
 from .line_tiles import LineTiles
-from .lines import blocks_of_lines, lines_algorithm, make_lines
+from .lines import blocks_of_lines, lines_algorithm, make_lines, space_of_lines
 from .operand_layout import ends_by_masks
 from .tile_choice import VECTOR_CANDIDATES, dividing_lanes
 
@@ -112,17 +111,15 @@ def channel_lines_space(func: Any, target: Any) -> KnobSpace | None:
     share = next((share for rule, share in _SHARES if rule.space(func, target) is not None), None)
     if share is not None and not tiles.is_quicker(share):
         return None
-    lines, apart, (outputs, vectors) = tiles.found.extents[-2], tiles.apart, tiles.best()
-    return KnobSpace(
-        knobs=(
-            Knob("lanes", (tiles.lanes,), "elements in a vector"),
+    outputs, vectors = tiles.best()
+    return space_of_lines(
+        tiles.found,
+        tiles.lanes,
+        (
             Knob("outputs", _up_to(tiles.outputs, _OUTPUTS, outputs), "output channels of a tile"),
             Knob("vectors", _up_to(tiles.steps, VECTOR_CANDIDATES, vectors), "vectors of a line in a tile"),
-            Knob("lines", divisors(lines), "output lines in a block"),
-            Knob("phases", tuple(sorted({1, apart})), "phases of a line, each of every so-many-th element"),
         ),
-        constraints=(
-            Constraint(f"lanes is {tiles.lanes}", lambda k: k["lanes"] == tiles.lanes),
+        (
             Constraint(
                 "outputs and vectors are at least 1, and no more than there are",
                 lambda k: 0 < k["outputs"] <= tiles.outputs and 0 < k["vectors"] <= tiles.steps,
@@ -131,22 +128,8 @@ def channel_lines_space(func: Any, target: Any) -> KnobSpace | None:
                 "outputs by vectors, and what a step reads, fit the registers",
                 lambda k: tiles.fits(k["outputs"], k["vectors"]),
             ),
-            Constraint(
-                f"lines divides the output lines ({lines})",
-                lambda k: k["lines"] > 0 and lines % k["lines"] == 0,
-            ),
-            Constraint(
-                f"phases is {' or '.join(map(str, sorted({1, apart})))}: windows move by {apart}",
-                lambda k: k["phases"] in (1, apart),
-            ),
         ),
-        default={
-            "lanes": tiles.lanes,
-            "outputs": outputs,
-            "vectors": vectors,
-            "lines": tiles.lines(),
-            "phases": apart,
-        },
+        {"outputs": outputs, "vectors": vectors, "lines": tiles.lines()},
     )
 
 

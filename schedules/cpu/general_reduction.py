@@ -10,8 +10,7 @@ from math import prod
 from typing import Any
 
 from tvm import s_tir
-from tvm.sym import Analyzer
-from tvm.tirx import IntImm, IterVar
+from tvm.tirx import IterVar
 
 from ..analysis import (
     are_just,
@@ -22,9 +21,9 @@ from ..analysis import (
     loops_by_kind,
     output_blocks,
     static_extents,
+    step_along,
 )
 from ..loop_partition import partition
-from ..restatement import replaced
 from ..transforms import attempt, spread
 
 
@@ -101,9 +100,8 @@ def _moves_along_rows(sch: s_tir.Schedule, name: str, spatial: list[int]) -> boo
         if len(load.indices) < 2 or int(load.source.shape[-1]) != int(last.dom.extent):
             return False
         *others, at, channel = load.indices
-        moved = Analyzer().simplify(replaced(at, {pixel.var: pixel.var + 1}) - at)
         alone = not {pixel.var, last.var} & index_variables(others) and last.var not in index_variables([at])
-        return channel.same_as(last.var) and alone and isinstance(moved, IntImm) and int(moved) == 1
+        return channel.same_as(last.var) and alone and step_along(at, pixel.var) == 1
 
     return (
         bool(loads) and are_just(node.body.indices[-2:], [pixel.var, last.var]) and all(map(is_flat, loads))

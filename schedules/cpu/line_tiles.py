@@ -8,7 +8,7 @@ from math import ceil, prod
 import tvm
 
 from ...machine.facts import Facts
-from ..lines_form import Lines, step_of_windows
+from ..lines_form import Lines
 from .separable import even_lines
 from .tile_choice import BROADCAST_REGISTERS, ROW_STREAMS, VECTOR_CANDIDATES
 
@@ -55,7 +55,7 @@ class LineTiles:
     @property
     def outputs(self) -> int:
         """How many channels the output has."""
-        return int(self.found.outputs[0].dom.extent)
+        return int(self.found.output_axes[0].dom.extent)
 
     @property
     def steps(self) -> int:
@@ -63,14 +63,9 @@ class LineTiles:
         return ceil(self.found.extents[-1] / self.lanes)
 
     @property
-    def apart(self) -> int:
-        """By how many pixels windows move along a line."""
-        return step_of_windows(self.found) or 1
-
-    @property
     def shared(self) -> list[int]:
         """Extents of the axes that threads may share, and of a line."""
-        return [int(v.dom.extent) for v in self.found.kept if v not in self.found.outputs]
+        return [int(v.dom.extent) for v in self.found.kept if v not in self.found.output_axes]
 
     def fits(self, outputs: int, vectors: int) -> bool:
         """Tell whether a tile's sums, a step of its lines and a broadcast are in registers."""
@@ -114,6 +109,6 @@ class LineTiles:
         taps, image = prod(self.found.taps), prod(int(extent) for extent in self.found.image.source.shape)
         along_lines = prod(outer) * taps * self.cost(*self.best())
         along_channels = prod(outer) * taps * pixels * ceil(self.outputs / self.lanes)
-        share *= _STRIDED if self.apart > 1 else 1
+        share *= _STRIDED if self.found.apart > 1 else 1
         moved = _TRANSPOSED * (image + prod(self.found.extents)) + _PASSES
         return along_lines < _OTHERS * (share * along_channels + moved)

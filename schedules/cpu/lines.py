@@ -13,6 +13,7 @@ The function begins in `lines_form`: lines are made whole vectors long. After::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any
 
@@ -20,7 +21,7 @@ from tvm import s_tir
 
 from ...machine.facts import facts
 from ..analysis import block_names, keeps_shape_after, static_extents
-from ..lines_form import CROPPED, SUMS, WIDE, find_lines, step_of_windows
+from ..lines_form import CROPPED, SUMS, WIDE, Lines, find_lines
 from ..loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
@@ -107,48 +108,63 @@ def _lines_beyond(sch: s_tir.Schedule, wide: Any, phases: int) -> int:
 def lines_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the tiles to choose from; None without such a window, or where half a vector holds a line."""
     found = find_lines(func)
-    if found is None or found.channels > 1 or found.outputs or not found.is_worth_longer_lines:
+    if found is None or found.channels > 1 or found.output_axes or not found.is_worth_longer_lines:
         return None
     if not keeps_shape_after(func, found.name):
         return None
     machine = facts(target)
     widest = machine.lanes(str(found.block.writes[0].source.dtype))
-    *_, lines, pixels = found.extents
+    pixels = found.extents[-1]
     widths = [width for width in (widest, widest // 2) if width >= _LEAST_LANES]
     lanes = min(widths, key=lambda width: (ceil(pixels / width), width), default=0)
     if not lanes or 2 * pixels <= lanes:
         return None
-    steps, apart = ceil(pixels / lanes), step_of_windows(found) or 1
+    steps = ceil(pixels / lanes)
     # Two sums side by side: 3x3 of 32 channels at 112x112 takes 98 us, with one 116 (2 threads of a Zen 3).
     together = 2 if steps % 2 == 0 else 1
-    return KnobSpace(
-        knobs=(
-            Knob("lanes", (lanes,), "elements in a vector"),
-            Knob("vectors", tuple(v for v in _VECTORS if steps % v == 0), "vectors of a line in a tile"),
-            Knob("lines", divisors(lines), "output lines in a block"),
-            Knob("phases", tuple(sorted({1, apart})), "phases of a line, each of every so-many-th element"),
-        ),
-        constraints=(
-            Constraint(f"lanes is {lanes}", lambda k: k["lanes"] == lanes),
+    return space_of_lines(
+        found,
+        lanes,
+        (Knob("vectors", tuple(v for v in _VECTORS if steps % v == 0), "vectors of a line in a tile"),),
+        (
             Constraint(
                 f"vectors divides those of a line ({steps})",
                 lambda k: k["vectors"] > 0 and steps % k["vectors"] == 0,
             ),
+        ),
+        {"vectors": together, "lines": even_lines(found.extents, machine.cores)},
+    )
+
+
+def space_of_lines(
+    found: Lines, lanes: int, tile: Sequence[Knob], constraints: Sequence[Constraint], default: Knobs
+) -> KnobSpace:
+    """Return the space of tiles of longer lines, whose knobs are those of a tile beside those of lines.
+
+    ``default``: that of a tile, and the lines of a block.
+    """
+    lines, apart = found.extents[-2], found.apart
+    phases = tuple(sorted({1, apart}))
+    return KnobSpace(
+        knobs=(
+            Knob("lanes", (lanes,), "elements in a vector"),
+            *tile,
+            Knob("lines", divisors(lines), "output lines in a block"),
+            Knob("phases", phases, "phases of a line, each of every so-many-th element"),
+        ),
+        constraints=(
+            Constraint(f"lanes is {lanes}", lambda k: k["lanes"] == lanes),
+            *constraints,
             Constraint(
                 f"lines divides the output lines ({lines})",
                 lambda k: k["lines"] > 0 and lines % k["lines"] == 0,
             ),
             Constraint(
-                f"phases is {' or '.join(map(str, sorted({1, apart})))}: windows move by {apart}",
-                lambda k: k["phases"] in (1, apart),
+                f"phases is {' or '.join(map(str, phases))}: windows move by {apart}",
+                lambda k: k["phases"] in phases,
             ),
         ),
-        default={
-            "lanes": lanes,
-            "vectors": together,
-            "lines": even_lines(found.extents, machine.cores),
-            "phases": apart,
-        },
+        default={"lanes": lanes, **default, "phases": apart},
     )
 
 

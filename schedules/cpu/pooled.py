@@ -55,10 +55,9 @@ def pooled_space(func: Any, target: Any) -> KnobSpace | None:
     if nest is None:
         return None
     widest, line = facts(target).lanes(str(nest.output.dtype)), nest.window.extents[-1]
-    fitting = tuple(lanes for lanes in _LANES if lanes <= min(line, widest))
-    if not fitting or ceil(line / fitting[-1]) > MOST_VECTORS:
-        return None
-    return line_space(fitting, "outputs")
+    few = (lanes for lanes in _LANES if ceil(line / lanes) <= MOST_VECTORS)
+    fitting = tuple(lanes for lanes in few if lanes <= min(line, widest, nest.width))
+    return line_space(fitting, "outputs") if fitting else None
 
 
 POOLED = ScheduleRule(

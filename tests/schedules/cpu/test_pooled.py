@@ -82,6 +82,14 @@ def test_the_widest_vectors_that_a_line_holds_are_the_default():
     assert rules_for(pool(14).func, AVX512)[0] is POOLED
 
 
+def test_every_width_that_is_offered_can_be_compiled():
+    """Eleven outputs are no four vectors of two."""
+    space = POOLED.space(pool(33, 3, 3).func, AVX512)
+    assert {point["lanes"] for point in space.points} == {4, 8}
+    for knobs in space.points:
+        assert POOLED.scheduled(pool(33, 3, 3).func, AVX512, knobs) is not None
+
+
 def scaled_by_place():
     """Pool lines whose results are multiplied by where they are."""
     x = te.placeholder((4, 16), name="x")
