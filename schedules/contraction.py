@@ -143,6 +143,11 @@ class Contraction:
         """Iterations of all other row axes together."""
         return prod(self.extents[position] for position in self.rows[:-1])
 
+    @property
+    def has_single_row(self) -> bool:
+        """Whether there is one row: whatever axes data have, they lie along the sum."""
+        return self.outer_rows * self.row_extent == 1
+
     def tiles_in_line(self, mr: int) -> int:
         """Count the tiles of ``mr`` rows along the row axis that a register tile spans."""
         return ceil(self.row_extent / mr)

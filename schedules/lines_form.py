@@ -37,7 +37,7 @@ WIDE, SUMS, CROPPED = "lines_wide", "lines_sums", "lines_cropped"
 
 @dataclass(frozen=True)
 class Lines(Reduction):
-    """A sum over windows of an image whose last axis, contiguous and kept, slides.
+    """A sum over windows of an image whose last axis is contiguous and kept: they slide along it, or across.
 
     Parameters
     ----------

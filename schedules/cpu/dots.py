@@ -157,7 +157,7 @@ def dots_space(func: Any, target: Any, most_rows: int | None = None) -> KnobSpac
         return None
     # Where there are masks, the last vector of a sum may be a part of one, but of copies (`im2col`).
     masked = machine.has_masks and instruction is None and most_rows is None
-    least = _LEAST_STEPS_OF_ROW if _is_single(nest) and instruction is None else _LEAST_STEPS
+    least = _LEAST_STEPS_OF_ROW if nest.has_single_row and instruction is None else _LEAST_STEPS
     if (nest.depth % step and not masked) or nest.depth < least * step:
         return None
 
@@ -227,15 +227,10 @@ def _positive(knobs: Knobs) -> bool:
 
 def _fits(nest: Contraction, most_rows: int) -> bool:
     plain = nest.plain and not nest.batch and not nest.rest and nest.staged is None
-    contiguous = nest.data_channel == nest.data_rank - 1 or _is_single(nest)
+    contiguous = nest.data_channel == nest.data_rank - 1 or nest.has_single_row
     along = nest.weight_axes[-1] == nest.reductions[-1] and contiguous
     few = nest.outer_rows * nest.row_extent <= most_rows
     return plain and along and few and len(nest.reductions) == 1 and not nest.constant_weight
-
-
-def _is_single(nest: Contraction) -> bool:
-    """Tell whether there is one row of data: whatever axes they have, they lie along the sum."""
-    return nest.outer_rows * nest.row_extent == 1
 
 
 def _is_worth_fetching(nest: Contraction, machine: Facts) -> bool:
@@ -244,7 +239,7 @@ def _is_worth_fetching(nest: Contraction, machine: Facts) -> bool:
     By 1024 x 1024 and 3072 x 768, 1 row takes 1.16 and 1.14 of the time with fetches on 2 threads of a Zen 4,
     4 rows by 1024 x 1024 0.83; by 4096 x 4096, from memory, 1 row takes 0.87.
     """
-    return nest.weight_bytes > machine.l3_bytes if _is_single(nest) else weight_exceeds_l2(nest, machine)
+    return nest.weight_bytes > machine.l3_bytes if nest.has_single_row else weight_exceeds_l2(nest, machine)
 
 
 def _most_rows(nest: Contraction, machine: Facts) -> int:

@@ -97,15 +97,15 @@ def _moves_along_rows(sch: s_tir.Schedule, name: str, spatial: list[int]) -> boo
     loads = [load for load in loads_of(node.body) if not load.source.same_as(node.writes[0].source)]
 
     def is_flat(load: Any) -> bool:
-        if len(load.indices) < 2 or int(load.source.shape[-1]) != int(last.dom.extent):
+        if len(load.indices) < 2 or getattr(load.source.shape[-1], "value", None) != int(last.dom.extent):
             return False
         *others, at, channel = load.indices
         alone = not {pixel.var, last.var} & index_variables(others) and last.var not in index_variables([at])
         return channel.same_as(last.var) and alone and step_along(at, pixel.var) == 1
 
-    return (
-        bool(loads) and are_just(node.body.indices[-2:], [pixel.var, last.var]) and all(map(is_flat, loads))
-    )
+    # Several results are stored by several statements.
+    in_order = are_just(getattr(node.body, "indices", ())[-2:], [pixel.var, last.var])
+    return in_order and bool(loads) and all(map(is_flat, loads))
 
 
 def _partial_sums(

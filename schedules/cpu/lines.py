@@ -1,4 +1,4 @@
-"""Windows along lines with a weight: depthwise convolution, channels first.
+"""Windows along lines, or across them: depthwise convolution, channels first; averages of odd channels.
 
 The function begins in `lines_form`: lines are made whole vectors long. After::
 
@@ -99,10 +99,11 @@ def make_lines(sch: s_tir.Schedule, wide: Any, blocks: Any, phases: int) -> None
 
 
 def _lines_beyond(sch: s_tir.Schedule, wide: Any, phases: int) -> int:
-    """Return how many lines an image is longer than what it is made of."""
+    """Return how many lines an image is longer than what it is made of: a buffer of as many axes."""
     block = sch.get(wide)
-    made = block.iter_vars[-2 if phases == 1 else -3].dom.extent
-    return int(made) - min(int(region.source.shape[-2]) for region in block.reads)
+    made, rank = block.iter_vars[-2 if phases == 1 else -3].dom.extent, len(block.iter_vars) - (phases > 1)
+    sources = (region.source for region in block.reads)
+    return int(made) - min((int(s.shape[-2]) for s in sources if len(s.shape) == rank), default=0)
 
 
 def lines_space(func: Any, target: Any) -> KnobSpace | None:
@@ -175,7 +176,7 @@ def lines_algorithm(knobs: Knobs) -> str:
 
 LINES = ScheduleRule(
     name="lines",
-    summary="windows along lines with a weight: depthwise convolution with channels first",
+    summary="windows along lines, or across: depthwise convolution, channels first; averages of odd channels",
     rewrite=schedule_lines,
     open_space=lines_space,
     algorithm=lines_algorithm,

@@ -43,8 +43,7 @@ def matmul_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     choice = tile_choice(nest, target)
     dots = nest.weight_axes[-1] != nest.column and not nest.constant_weight
-    single = nest.outer_rows * nest.row_extent == 1
-    if dots and nest.row_extent <= _FEW_ROWS and (single or nest.depth % choice.lanes == 0):
+    if dots and nest.row_extent <= _FEW_ROWS and (nest.has_single_row or nest.depth % choice.lanes == 0):
         return None
     return tiles_of_lines_or_all(func, choice, _default(choice))
 

@@ -102,6 +102,7 @@ TENSORS = {
         pool_type="avg",
         count_include_pad=False,
     ),
+    "argmax_of_few_columns": of(topi.argmax, (4, 40, 5, 3), axis=1),
     "global_pool": of(topi.nn.adaptive_pool, (2, 32, 7, 7), output_size=(1, 1), pool_type="avg"),
     "adaptive_pool": of(topi.nn.adaptive_pool, (1, 16, 13, 13), output_size=(4, 4), pool_type="avg"),
     "transpose": of(topi.transpose, (96, 5, 130), axes=(2, 0, 1)),

@@ -67,6 +67,19 @@ WORKLOADS = {
     "every_third": window(lambda p, q, i, j: (p + i, q + 3 * j)),
 }
 
+
+def scaled_by_channel():
+    """Return a window over what is multiplied by a number for each channel, which has fewer axes."""
+    x, s, w = (
+        te.placeholder(shape, name=n) for shape, n in (((4, 11, 27), "x"), ((4,), "s"), ((4, 3, 3), "w"))
+    )
+    scaled = te.compute(x.shape, lambda c, h, q: x[c, h, q] * s[c], name="scaled")
+    i, j = te.reduce_axis((0, 3), name="i"), te.reduce_axis((0, 3), name="j")
+    value = lambda c, p, q: scaled[c, p + i, q + j] * w[c, i, j]  # noqa: E731
+    sums = lambda c, p, q: te.sum(value(c, p, q), axis=[i, j])  # noqa: E731
+    return taken(x, s, w, te.compute((4, 9, 25), sums, name="y"))
+
+
 OTHERS = {
     "channels_last": conv2d(layout="NHWC"),
     "dense": conv2d(groups=1),
@@ -95,6 +108,12 @@ def test_it_is_found_and_every_tile_is_right(name, target, assert_right):
     assert rules_for(workload.func, target)[0] is LINES
     for knobs in LINES.space(workload.func, target).points:
         assert_right(workload, LINES.scheduled(workload.func, target, knobs))
+
+
+def test_what_an_image_is_made_of_may_have_fewer_axes(target, assert_same_outputs):
+    func = scaled_by_channel().func
+    for lines in (1, 9):
+        assert_same_outputs(func, LINES.scheduled(func, target, {"lines": lines}))
 
 
 @pytest.mark.parametrize("name", OTHERS)
