@@ -110,10 +110,10 @@ def find_rows(func: Any) -> RowNest | None:
     if not all(_reduces_each_element_once(sch, name) for name in reductions):
         return None
     (output,) = outputs
-    rows = _rows(_with_steps_inlined(sch, names, output), output)
+    extents = static_extents(sch, output) or ()
+    rows = _long_loops(_rows(_with_steps_inlined(sch, names, output), output), extents)
     if not rows:
         return None
-    extents = static_extents(sch, output) or ()
     inlined = sch.copy()
     inline_cheap(inlined, output)
     return RowNest(
@@ -127,7 +127,7 @@ def find_rows(func: Any) -> RowNest | None:
         output_dtype=str(sch.get(sch.get_sblock(output)).writes[0].source.dtype),
         is_one_reduction=len(reductions) == 1
         and len(sch.get(sch.get_sblock(reductions[0])).writes) == 1
-        and (output in reductions or len(rows) == len(extents)),
+        and (output in reductions or prod(extents[i] for i, _ in rows) == prod(extents)),
         in_place=in_place_block(inlined, output),
     )
 
@@ -216,6 +216,14 @@ def _rows(sch: s_tir.Schedule, output: str) -> tuple[tuple[int, int], ...] | Non
     return tuple(sorted(rows.items()))
 
 
+def _long_loops(
+    rows: tuple[tuple[int, int], ...] | None, extents: tuple[int, ...]
+) -> tuple[tuple[int, int], ...] | None:
+    """Leave out loops of one iteration: no vector lies along one. Where all are, the last stays."""
+    long = tuple((i, neighbours) for i, neighbours in rows or () if extents[i] > 1)
+    return long or (rows and rows[-1:])
+
+
 def _results_of_reductions(sch: s_tir.Schedule, names: list[str]) -> set[Any]:
     """Return the buffers that depend on a reduction."""
     found: set[Any] = set()
@@ -248,12 +256,22 @@ def _is_contiguous(sch: s_tir.Schedule, name: str) -> bool:
     block = sch.get(sch.get_sblock(name))
     reduced = _axes(block, IterVar.CommReduce)
     lasts = [
-        index_variables(load.indices[-1:])
+        index_variables([_last_index(load)])
         for load in loads_of(block.body)
         if index_variables(load.indices) & reduced.keys()
         and not any(load.source.same_as(region.source) for region in block.writes)
     ]
     return bool(lasts) and all(last & reduced.keys() for last in lasts)
+
+
+def _last_index(load: Any) -> Any:
+    """Return what indexes the last axis of a buffer that has more than one element."""
+    axes = zip(load.indices, load.source.shape, strict=True)
+    return next((index for index, extent in reversed([*axes]) if not _is_one(extent)), load.indices[-1])
+
+
+def _is_one(extent: Any) -> bool:
+    return isinstance(extent, IntImm) and int(extent) == 1
 
 
 def _reduced_elements(sch: s_tir.Schedule, name: str) -> int:

@@ -66,6 +66,10 @@ ROWED = {
     ),
     "argmax": (of(topi.argmax, (65, 700), axis=1), ((0, 1),), True, 700),
     "global_pool": (of(topi.sum, (2, 32, 7, 7), axis=(2, 3)), ((0, 1), (1, 1)), True, 49),
+    "softmax_before_axes_of_one": (of(topi.nn.softmax, (5, 300, 1, 1), axis=1), ((0, 1),), True, 300),
+    "sum_before_an_axis_of_one": (of(topi.sum, (3, 64, 40, 1), axis=1), ((0, 1), (1, 1)), False, 64),
+    "sum_that_keeps_axes": (of(topi.sum, (6, 9, 128), axis=2, keepdims=True), ((0, 1), (1, 1)), True, 128),
+    "maximum_of_axes_of_one": (of(topi.max, (1, 1, 1), axis=1), ((1, 1),), False, 1),
     "grouped": (of(grouped, (3, 20, 48)), ((0, 1), (1, 4)), True, 192),
 }
 NOT_ROWS = {
