@@ -10,7 +10,7 @@ Before::
 
 After::
 
-    for h (parallel):
+    for h (parallel), or parts of its queries:
         panels = K[h] transposed in registers, nr keys a panel; V[h], nc columns a panel
         for blocks of queries:
             for panels, tiles of mr queries:  acc[mr, nr] over c; score = scaled or masked acc
@@ -84,6 +84,7 @@ def schedule_attention(
     widen: int = 0,
     bounded: int = 0,
     group: int = 1,
+    parts: int = 1,
 ) -> None:
     """Rewrite attention in place.
 
@@ -111,6 +112,8 @@ def schedule_attention(
         1: where lengths bound a head's scores, weights are computed on each tile (`attention_bound`).
     group : int
         Heads in a row that share panels, as they share keys.
+    parts : int
+        Parts of the queries of a head, or of such a group, of which each makes panels of its own.
     """
     del pad, widen
     nest = find_attention(sch.mod["main"])
@@ -125,7 +128,7 @@ def schedule_attention(
     ahead = nest.ahead if nr and nest.n > together * lanes else None
     width = None if ahead is None else together * lanes
     sums = [reduce_in_lanes(sch, name, lanes, CHAINS, width) for name in (nest.row_max, nest.row_sum)]
-    loops = blocks_of_queries(sch, nest, block, group)
+    loops = blocks_of_queries(sch, nest, block, group, parts)
     cut = nest.m % block != 0
     if cut:
         partition(sch, loops.block)
@@ -146,7 +149,7 @@ def schedule_attention(
         leave_out_maxima(sch, nest, loops.depth, [name for parts in sums for name in parts])
     if ahead is not None:
         *_, vectors, _ = sch.get_loops(sch.get_sblock(nest.weight))
-        bound_loops(sch, loops.block, block, ahead, [panel, vectors, *steps, key], nest.n)
+        bound_loops(sch, loops.block, block * parts, ahead, [panel, vectors, *steps, key], nest.n)
     across = columns_of_output(sch, nest)
     vectorize_last(sch, sch.get_sblock(nest.output), lanes if across <= lanes else gcd(across, lanes))
 

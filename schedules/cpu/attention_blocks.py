@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import gcd
+from math import ceil, gcd
 from typing import Any, NamedTuple
 
 from tvm import s_tir
@@ -19,6 +19,8 @@ from ..transforms import LEAST_PARALLEL_SUMS, relayout_read, vectorize_last
 
 # So many heads a thread are even shares.
 _MANY_HEADS = 4
+# Threads may share the queries of a head where each gets so many: every one of them makes panels of all keys.
+_MANY_QUERIES = 32
 
 
 def inline_rounding(sch: s_tir.Schedule, nest: Attention) -> None:
@@ -37,9 +39,10 @@ def panels(sch: s_tir.Schedule, name: str, order: IndexMap) -> str:
 
 
 class BlockLoops(NamedTuple):
-    """The outer loops: over heads, or what shares panels of keys, over heads in it, over blocks of queries.
+    """The outer loops: over what shares panels of keys, over heads in it, over blocks of queries.
 
-    The first two are the same where each head has panels of its own. ``depth``: how many loops these are.
+    The first one goes over heads, groups or parts of them; it is the same as the second where each head has
+    panels of its own. ``depth``: how many loops these are.
     """
 
     shared: Any
@@ -48,23 +51,41 @@ class BlockLoops(NamedTuple):
     depth: int
 
 
-def blocks_of_queries(sch: s_tir.Schedule, nest: Attention, block: int, group: int) -> BlockLoops:
-    """Split the queries into blocks and share the heads, or groups of them, among the threads."""
+def blocks_of_queries(sch: s_tir.Schedule, nest: Attention, block: int, group: int, parts: int) -> BlockLoops:
+    """Split the queries into blocks, and share heads, groups of them, or parts of these among the threads.
+
+    Blocks take turns at the parts: with a causal mask the first ones have less to do than the last ones.
+    """
     shared, query, *_ = sch.get_loops(sch.get_sblock(nest.output))
-    blocks, _ = sch.split(query, [None, block])
-    head = shared
-    if group > 1:
-        shared, head = sch.split(shared, [None, group])
+    blocks, *part, _ = sch.split(query, [None, *([parts] if parts > 1 else []), block])
+    shared, *head = sch.split(shared, [None, group]) if group > 1 else [shared]
+    if part:
+        sch.reorder(shared, *part, *head, blocks)
+        shared = sch.fuse(shared, *part)
     if nest.heads * nest.m * nest.n * nest.d >= LEAST_PARALLEL_SUMS:
         sch.parallel(shared)
-    return BlockLoops(shared, head, blocks, 2 + (group > 1))
+    return BlockLoops(shared, [shared, *head][-1], blocks, 2 + len(head))
 
 
-def best_group(nest: Attention, threads: int) -> int:
-    """Return how many heads are to share panels: all that read the same keys, if threads get even shares."""
-    heads = nest.heads // nest.group
-    uneven = heads % threads and heads < _MANY_HEADS * threads
-    return 1 if uneven else nest.group
+class Shares(NamedTuple):
+    """How threads share heads: so many of these share panels, and so many parts of their queries a thread."""
+
+    group: int
+    parts: int
+
+
+def even_shares(nest: Attention, threads: int, cost: float = 1.0) -> Shares:
+    """Choose to let all heads that read the same keys share panels, in parts if they are too few for threads.
+
+    Where that does not pay each head has panels of its own. ``cost``: the time that all parts take together,
+    over that of their heads.
+    """
+    units = nest.heads // nest.group
+    if units % threads == 0 or units >= _MANY_HEADS * threads:
+        return Shares(nest.group, 1)
+    parts = threads // gcd(units, threads)
+    is_quicker = units * cost < ceil(units / threads) * threads
+    return Shares(nest.group, parts) if is_quicker and nest.m >= parts * _MANY_QUERIES else Shares(1, 1)
 
 
 def place_blocks(

@@ -41,17 +41,18 @@ from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import finish_tile, panel_order, vectorize_last
 from ..weight_groups import interleave, turn
 from .attention_blocks import (
+    Shares,
     add_up,
     arrange_rows,
-    best_group,
     blocks_of_queries,
+    even_shares,
     inline_rounding,
     leave_out_maxima,
     panels,
     place_blocks,
     unrolled,
 )
-from .attention_space import bounded_constraint, bounded_knob, group_constraint, group_knob
+from .attention_space import bounded_constraint, bounded_knob, shares_constraints, shares_knobs
 
 _ROWS = (16, 24, 32)
 _BLOCKS = (16, 32, 64, 96, 128)
@@ -59,6 +60,9 @@ _BLOCKS = (16, 32, 64, 96, 128)
 # Panels keep to this part of L2; others are read once for so many tiles. On 2 threads of a Xeon, time over
 # that of one tile: 4096 queries and keys of 64 0.73, 2048 of 128 0.75; 2048 of 64, which L2 holds, 1.09.
 _KEPT, _TILES = 7 / 8, 4
+
+# What parts of 200 queries take together, on one thread, as each makes panels of its own.
+_COST_OF_PARTS = 1.12
 
 # Cycles on a Xeon with AMX, beside those of `attention`: what a product saves; what a score costs, an element
 # of panels, one of a query, and a head. Fitted to 77 shapes of 8 heads, 16 to 1024 queries of 32 to 128: of
@@ -77,6 +81,7 @@ def schedule_attention_matrix_unit(
     pad: int = 0,
     bounded: int = 0,
     group: int = 1,
+    parts: int = 1,
 ) -> None:
     """Rewrite attention in place.
 
@@ -98,6 +103,8 @@ def schedule_attention_matrix_unit(
         1: where lengths bound a head's scores, weights are computed on each tile (`attention_bound`).
     group : int
         Heads in a row that share panels, as they share keys.
+    parts : int
+        Parts of the queries of a head, or of such a group, of which each makes panels of its own.
     """
     del pad
     nest = find_attention(sch.mod["main"])
@@ -112,7 +119,7 @@ def schedule_attention_matrix_unit(
     # What is in parts is read in vectors that do not cross the end of a stretch of them.
     width = depth if nest.n > depth else lanes
     sums = [reduce_in_lanes(sch, name, lanes, width // lanes, width) for name in (nest.row_max, nest.row_sum)]
-    loops = blocks_of_queries(sch, nest, block, group)
+    loops = blocks_of_queries(sch, nest, block, group, parts)
     place_blocks(sch, nest, lanes, loops, keys, values)
     turn(sch, sch.get_sblock(keys), instruction)
     interleave(sch, sch.get_sblock(values), instruction)
@@ -125,7 +132,7 @@ def schedule_attention_matrix_unit(
         leave_out_maxima(sch, nest, loops.depth, [name for parts in sums for name in parts])
     if nest.ahead is not None:
         *_, vectors, _ = sch.get_loops(sch.get_sblock(nest.weight))
-        bound_loops(sch, loops.block, block, nest.ahead, [panel, vectors, *steps, key], nest.n)
+        bound_loops(sch, loops.block, block * parts, nest.ahead, [panel, vectors, *steps, key], nest.n)
     vectorize_last(sch, sch.get_sblock(nest.output), lanes)
     sch.annotate(loops.shared, THREADS_MARK, 1)
 
@@ -212,13 +219,16 @@ def attention_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     most, width = 2 * TILE_ROWS, instruction.elements
     if not has_feature(target, instruction.feature) or nest.d % width or nest.columns % width:
         return None
-    mr, group = ceil(nest.m / ceil(nest.m / most)), best_group(nest, facts(target).cores)
-    if not _is_worth_it(nest, mr, group, width):
+    shares = even_shares(nest, facts(target).cores, _COST_OF_PARTS)
+    mr = _rows(nest, shares.parts)
+    if not mr:
+        shares, mr = Shares(1, 1), _rows(nest, 1)
+    if not _is_worth_it(nest, mr, shares, width):
         return None
     bounded = can_bound(func, nest) and _are_finite(held_blocks(func)[nest.score])
     fixed = {"lanes": instruction.lanes, "nr": width, "depth": width, "pad": width if nest.n % width else 0}
-    block = _block(nest, mr, instruction, facts(target))
-    default = {**fixed, "block": block, "mr": mr, "bounded": int(bounded), "group": group}
+    block = _block(nest, mr, instruction, facts(target), shares.parts)
+    default = {**fixed, "block": block, "mr": mr, "bounded": int(bounded), **shares._asdict()}
     candidates = tuple(sorted({*(rows for rows in _ROWS if rows <= nest.m), mr}))
     blocks = tuple(sorted({*(rows for rows in _BLOCKS if rows <= nest.m), mr, block}))
     knobs = (
@@ -229,7 +239,7 @@ def attention_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
         Knob("depth", (width,), "products of a step of a sum"),
         Knob("pad", (fixed["pad"],), "keys are padded to a multiple of so many; 0: they are as they are"),
         bounded_knob(bounded),
-        group_knob(nest),
+        *shares_knobs(nest, shares.parts),
     )
     constraints = (
         Constraint(
@@ -241,29 +251,41 @@ def attention_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
         ),
         Constraint("mr divides block", lambda k: k["block"] > 0 == k["block"] % k["mr"]),
         bounded_constraint(bounded),
-        group_constraint(nest),
+        *shares_constraints(nest),
     )
     return KnobSpace(knobs, constraints, default)
 
 
-def _block(nest: Attention, mr: int, instruction: TileInstruction, machine: Facts) -> int:
+def _rows(nest: Attention, parts: int) -> int:
+    """Choose the queries of a tile: as many as can be, in even tiles, of which each part has as many.
+
+    0 where there are none.
+    """
+    shared = [rows for rows in range(1, 2 * TILE_ROWS + 1) if ceil(nest.m / rows) % parts == 0]
+    return ceil(nest.m / ceil(nest.m / shared[-1])) if shared else 0
+
+
+def _block(nest: Attention, mr: int, instruction: TileInstruction, machine: Facts, parts: int) -> int:
     """Choose the queries of a block: more than a tile's where panels of a head come from beyond L2.
 
-    With a causal mask they would all compute what the last one sees.
+    With a causal mask they would all compute what the last one sees. As many blocks go into each part.
     """
     panels = nest.n * (nest.d + nest.columns) * instruction.parts * instruction.part_bytes
     if panels <= machine.l2_bytes * _KEPT or nest.ahead is not None:
         return mr
     tiles = ceil(nest.m / mr)
-    return mr * ceil(tiles / ceil(tiles / _TILES))
+    of_part = tiles // parts
+    counts = (ceil(of_part / ceil(of_part / _TILES)), *range(_TILES, 0, -1))
+    return mr * next(count for count in counts if ceil(tiles / count) % parts == 0)
 
 
-def _is_worth_it(nest: Attention, mr: int, group: int, width: int) -> bool:
+def _is_worth_it(nest: Attention, mr: int, shares: Shares, width: int) -> bool:
     """Tell whether the unit saves more of the products than splitting operands and weights takes."""
     rows, keys, each = ceil(nest.m / mr) * mr, ceil(nest.n / width) * width, nest.d + nest.columns
     seen = 1.0 if nest.ahead is None else ((nest.m + mr) / 2 + nest.ahead) / nest.n
     scores = rows * keys * min(seen, 1)
-    splitting = _OF_SCORE * scores + _OF_PANEL * keys * each / group + _OF_QUERY * nest.m * nest.d
+    panels = keys * each * shares.parts / shares.group
+    splitting = _OF_SCORE * scores + _OF_PANEL * panels + _OF_QUERY * nest.m * nest.d
     return nest.m >= TILE_ROWS and splitting + _OF_HEAD < _SAVED * scores * each
 
 

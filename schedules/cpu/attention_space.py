@@ -15,7 +15,7 @@ from ..attention_form import can_pad_keys, can_pad_values
 from ..attention_nest import Attention, find_attention
 from ..lane_reduction import best_width
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from .attention_blocks import best_group
+from .attention_blocks import Shares, even_shares
 from .tile_choice import CLEARLY, LEAST_LANES, tile_cost
 
 _ROWS = (1, 2, 4, 6, 8, 12)
@@ -38,6 +38,8 @@ _SHARE_OF_L2, _MANY_TILES = 4, 64
 _SCALING_BITS, _BOUNDED_ROWS = 512, 6
 # The lengths of queries and keys are worth their time where so many products of each are made, at least.
 _PRODUCTS_A_LENGTH = 80
+# What two parts take on one thread where blocks leave queries: 197 of one head 1.35 of the time of one part.
+_CUT = 1.35
 # Keys are padded to whole tiles of two vectors where that adds no more than this part of them, else of one.
 _LITTLE = 12
 
@@ -120,9 +122,10 @@ class _Choice:
             found = self._cheapest_tile(*wider)
             if self._cost_of(found) < CLEARLY * self._cost_of((mr, nr, nc)):
                 mr, nr, nc = found
+        shares, block = self._shares(mr)
         return {
             "lanes": lanes,
-            "block": self._block(mr),
+            "block": block,
             "mr": mr,
             "nr": nr,
             "nc": nc,
@@ -130,7 +133,7 @@ class _Choice:
             "pad": self.pad,
             "widen": self.widen,
             "bounded": int(self.bounded),
-            "group": best_group(nest, self.machine.cores) if nest.m > 1 else 1,
+            **shares._asdict(),
         }
 
     def _heights(self, nr: int, nc: int) -> list[int]:
@@ -160,15 +163,32 @@ class _Choice:
         rest = self.nest.m % mr
         return (self.nest.m - rest) * tile_cost(mr, vectors) + (rest and rest * tile_cost(rest, vectors))
 
-    def _block(self, mr: int) -> int:
-        """Return as many queries as L1 holds scores of, and at least some tiles'."""
+    def _shares(self, mr: int) -> tuple[Shares, int]:
+        """Choose what threads share, and the queries of a block, of which parts have as many.
+
+        Where queries are left after the last block each part asks for them, but a single head is shared so.
+        """
+        nest = self.nest
+        for cost in (1.0, _CUT) if nest.m > 1 else ():
+            shares = even_shares(nest, self.machine.cores, cost)
+            block = self._block(mr, shares.parts)
+            if block and (shares.parts == 1 or cost == _CUT or nest.m % block == 0):
+                return shares, block
+        return Shares(1, 1), self._block(mr, 1)
+
+    def _block(self, mr: int, parts: int) -> int:
+        """Return as many queries as L1 holds scores of, and at least some tiles'; parts have as many blocks.
+
+        If there are none, the fewest of which they do, or 0.
+        """
         most = self.machine.l1_bytes // _SHARE_OF_L1 // (2 * self.keys * self._item)
         if self.nest.ahead is not None:
             most = min(most, self.nest.m // _CAUSAL_BLOCKS)
         most = min(max(most, _TILE_ROWS + mr - 1), self.nest.m)
-        blocks = range(mr, most + 1, mr)
+        shared = [b for b in range(mr, self.nest.m + 1, mr) if ceil(self.nest.m / b) % parts == 0]
+        blocks = [b for b in shared if b <= most] or shared[:1]
         even = [b for b in blocks if self.nest.m % b == 0 and b >= min(_TILE_ROWS, most)]
-        return max(even or blocks)
+        return max(even or blocks, default=0)
 
     def _is_worth_copying(self, mr: int) -> bool:
         """Tell whether values come from afar, and many tiles of queries read them."""
@@ -216,7 +236,7 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
         Knob("pad", (pad,), "keys are padded to a multiple of so many; 0: they are as they are"),
         Knob("widen", (widen,), "columns of values are padded to a multiple of so many; 0: as they are"),
         bounded_knob(choice.can_bound),
-        group_knob(nest),
+        *shares_knobs(nest, default["parts"]),
     )
     return KnobSpace(knobs, _constraints(choice), default)
 
@@ -248,7 +268,7 @@ def _constraints(choice: _Choice) -> tuple[Constraint, ...]:
             lambda k: k["values"] == 0 or (k["values"] == 1 and nest.m > 1 and k["nc"] < columns),
         ),
         bounded_constraint(choice.can_bound),
-        group_constraint(nest),
+        *shares_constraints(nest),
         Constraint("mr divides block", lambda k: k["block"] % k["mr"] == 0),
         Constraint(
             f"nr divides the keys ({keys}) and nc the columns ({columns}), in whole vectors",
@@ -275,18 +295,27 @@ def bounded_constraint(can_bound: bool) -> Constraint:
     )
 
 
-def group_knob(nest: Attention) -> Knob:
-    """Return the knob of how many heads share panels."""
-    return Knob(
-        "group", tuple(sorted({1, nest.group})), "heads in a row that share panels, as they share keys"
+def shares_knobs(nest: Attention, parts: int) -> tuple[Knob, Knob]:
+    """Return the knobs of what threads share; ``parts``: as many as are chosen without a search."""
+    of_panels = "heads in a row that share panels, as they share keys"
+    return (
+        Knob("group", tuple(sorted({1, nest.group})), of_panels),
+        Knob("parts", tuple(sorted({1, parts})), "parts of the queries of these, for a thread each"),
     )
 
 
-def group_constraint(nest: Attention) -> Constraint:
-    """Return its rule."""
-    rule = " or ".join(map(str, sorted({1, nest.group})))
-    return Constraint(
-        f"group is {rule}: {nest.group} heads in a row share keys", lambda k: k["group"] in (1, nest.group)
+def shares_constraints(nest: Attention) -> tuple[Constraint, Constraint]:
+    """Return their rules."""
+    groups = sorted({1, nest.group})
+    return (
+        Constraint(
+            f"group is {' or '.join(map(str, groups))}: {nest.group} heads in a row share keys",
+            lambda k: k["group"] in groups,
+        ),
+        Constraint(
+            f"parts divides the blocks of {nest.m} queries",
+            lambda k: k["parts"] >= 1 and ceil(nest.m / k["block"]) % k["parts"] == 0,
+        ),
     )
 
 

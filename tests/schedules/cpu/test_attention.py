@@ -285,6 +285,46 @@ def test_many_values_are_copied_into_panels(shape, values):
     assert bool(re.search(r"V_global = \S+\((.+, ){3}T.int64\(16\)\)\)", script)) == bool(values)
 
 
+@pytest.mark.parametrize(
+    ("shape", "block", "parts"),
+    [
+        ({"heads": 1, "m": 96, "n": 48, "d": 16}, 16, 3),
+        ({"heads": 3, "m": 77, "n": 40, "d": 16}, 16, 5),  # the last block is cut
+        ({"heads": 1, "m": 100, "n": 100, "d": 16, "causal": 1}, 24, 5),  # and parts have one each
+        ({"heads": 3, "m": 128, "n": 160, "d": 16, "causal": 1}, 16, 2),
+        ({"heads": 6, "m": 36, "n": 32, "d": 64, "kv_heads": 2}, 8, 5),
+    ],
+)
+def test_parts_of_queries_are_right(shape, block, parts, target, assert_right):
+    workload, heads = of(shape), shape["heads"]
+    group = heads // shape.get("kv_heads", heads)
+    knobs = {"block": block, "mr": 4, "parts": parts, "group": group}
+    assert_right(workload, ATTENTION.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize(
+    ("shape", "group", "parts"),
+    [
+        ({"heads": 1, "m": 192}, 1, 2),
+        ({"heads": 1, "m": 197}, 1, 2),  # a part with a block that is cut takes no longer than all
+        ({"heads": 3, "m": 192}, 1, 2),
+        ({"heads": 3, "m": 197}, 1, 1),  # but three such in turns do
+        ({"heads": 4, "m": 192, "kv_heads": 1}, 4, 2),
+        ({"heads": 6, "m": 192, "kv_heads": 2}, 3, 1),
+        ({"heads": 1, "m": 48}, 1, 1),  # too few for panels of their own
+        ({"heads": 9, "m": 192}, 1, 1),  # enough heads
+    ],
+)
+def test_threads_share_queries_where_heads_are_too_few(shape, group, parts):
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    func = of({"n": 192, "d": 64, **shape}).func
+    default = ATTENTION.space(func, target).default
+    assert (default["group"], default["parts"]) == (group, parts)
+    units = shape["heads"] // group * parts
+    script = ATTENTION.scheduled(func, target).mod.script()
+    assert f"in T.parallel(T.int64({units}))" in script or units == 1
+
+
 @pytest.mark.parametrize("more", [{"n": 37}, {"n": 32, "kv_heads": 3}, {"n": 40, "causal": 1}])
 def test_values_in_panels_are_right(more, target, assert_right):
     workload = of({"heads": 6, "m": 19, "d": 64, **more})

@@ -155,6 +155,41 @@ def test_heads_that_share_keys_share_their_panels(amx):
         assert f"in T.parallel(T.int64({heads}))" in text
 
 
+@permitted
+@pytest.mark.parametrize(
+    ("shape", "block", "parts"),
+    [
+        ({"heads": 1, "m": 75, "n": 96, "d": 32}, 25, 3),
+        ({"heads": 3, "m": 70, "n": 77, "d": 32}, 16, 5),  # the last block is cut
+        ({"heads": 1, "m": 100, "n": 100, "d": 32, "causal": 1}, 25, 2),
+        ({"heads": 4, "m": 64, "n": 64, "d": 64, "kv_heads": 1}, 16, 2),
+    ],
+)
+def test_parts_of_queries_are_right(shape, block, parts, always, target, assert_right):
+    workload, heads = ts.workload("attention", **shape), shape["heads"]
+    knobs = {"block": block, "mr": block, "parts": parts, "group": heads // shape.get("kv_heads", heads)}
+    assert_right(workload, ATTENTION_MATRIX_UNIT.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize(
+    ("m", "cores", "rows", "block", "parts"),
+    [
+        (197, 2, 25, 100, 2),
+        (197, 8, 29, 116, 1),  # too few for each thread
+        (1030, 16, 13, 13, 16),  # 80 tiles, 5 a part
+        (4096, 2, 32, 128, 2),
+        (2080, 2, 31, 62, 2),  # 68 tiles, 34 a part
+    ],
+)
+def test_a_single_head_is_shared_in_even_tiles(m, cores, rows, block, parts, monkeypatch):
+    target = as_target({**CPU, "num-cores": cores})
+    machine = replace(facts(target), l2_bytes=1 << 20)
+    monkeypatch.setattr(attention_matrix_unit, "facts", lambda _: machine)
+    func = ts.workload("attention", heads=1, m=m, n=4096, d=64).func
+    default = ATTENTION_MATRIX_UNIT.space(func, target).default
+    assert (default["mr"], default["block"], default["parts"]) == (rows, block, parts)
+
+
 @pytest.mark.parametrize("name", ["odd_keys", "causal"])
 def test_c_source_says_in_float32_what_is_computed(name, always, amx, compiled_c):
     workload = of(name)
