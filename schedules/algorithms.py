@@ -28,6 +28,7 @@ from . import (
     pooled_form,
     repeated_form,
     separable_form,
+    shared_keys_form,
     squares_form,
     swapped_form,
     whole_rows_form,
@@ -55,6 +56,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "attention": attention_form.restate,
     "padded_attention": attention_form.restate,  # the names in traces from before scores were bounded,
     "padded_keys": attention_form.restate,  # and from before columns were padded too
+    "shared_keys": shared_keys_form.restate,
     "repeated": repeated_form.restate,
     "squares": squares_form.restate,
     "buffered_squares": buffered_squares_form.restate,

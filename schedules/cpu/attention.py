@@ -18,7 +18,9 @@ After::
             for tiles of mr queries, nr columns of V:  acc[mr, nr] over all keys
             O = acc / sum
 
-One query makes no matrix product: each key is read where it lies, and summed in parts as a row is.
+A few queries are no matrix product worth panels: each key is read where it lies, and its products are summed
+in parts as a row is, of as many keys as are a vector of scores. Heads of one query each that read the same
+keys are queries of one head (`shared_keys_form`).
 With a causal mask, a block of queries goes no further than to its last query's last key (`loop_bounds`).
 Where the lengths of queries and keys bound the scores, weights are computed and added up on the tiles of the
 first product, and no maxima are taken (`attention_bound`).
@@ -34,6 +36,7 @@ Dao et al., "FlashAttention", 2022 (which keeps scores in shared memory, where w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import gcd
 from typing import Any
 
@@ -42,6 +45,7 @@ from tvm import s_tir
 from ...machine.vector_math import CHAINS
 from ..analysis import block_names, loops_by_kind
 from ..attention_nest import (
+    PADDED_KEYS,
     PARTS,
     Attention,
     find_attention,
@@ -85,6 +89,7 @@ def schedule_attention(
     bounded: int = 0,
     group: int = 1,
     parts: int = 1,
+    shared_keys: int = 0,
 ) -> None:
     """Rewrite attention in place.
 
@@ -114,11 +119,16 @@ def schedule_attention(
         Heads in a row that share panels, as they share keys.
     parts : int
         Parts of the queries of a head, or of such a group, of which each makes panels of its own.
+    shared_keys : int
+        1: the function is in the form that `shared_keys_form.restate` gives it; 0: it is as it was.
     """
-    del pad, widen
+    del pad, widen, shared_keys
     nest = find_attention(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
     inline_rounding(sch, nest)
+    padded = not nr and PADDED_KEYS in block_names(sch)
+    if padded:
+        sch.compute_inline(sch.get_sblock(PADDED_KEYS))
     keys = panels(sch, nest.product, panel_order(3, [0], 1, [2], nr)) if nr else ""
     columns = panels(sch, nest.mixed, panel_order(3, [0], 2, [1], nc)) if values else ""
     dots = {} if nr else reduce_in_lanes(sch, nest.product, lanes, 1)
@@ -139,8 +149,9 @@ def schedule_attention(
         _write_panels(sch, nest, keys, lanes, nr)
         panel = _score_tiles(sch, nest, loops.depth, lanes, mr, nr, cut and not nest.chosen)
     else:
-        panel = arrange_rows(sch, loops.depth, dots)
-        vectorize_last(sch, sch.get_sblock(nest.score), lanes)
+        panel = _score_dots(sch, nest, loops.depth, lanes, dots)
+        if padded:
+            partition(sch, panel)
     key = _tile(sch, nest.mixed, loops.depth, lanes, mr, nc, cut)
     # Loops that a mask may cut to a few steps are taken register by register, see `lane_reduction`.
     steps = [arrange_rows(sch, loops.depth, parts, 0 if ahead is None else lanes) for parts in sums]
@@ -186,6 +197,22 @@ def _score_tiles(
         partition(sch, tile)
     sch.decompose_reduction(product, along)
     return panel
+
+
+def _score_dots(sch: s_tir.Schedule, nest: Attention, outer: int, lanes: int, dots: Mapping[str, int]) -> Any:
+    """Compute scores of as many keys as are a vector from sums that stay in L1; return the loop over vectors.
+
+    ``outer``: as in `_score_tiles`. ``dots``: the blocks of partial sums of a dot product.
+    """
+    score = sch.get_sblock(nest.score)
+    *rows, column = sch.get_loops(score)[outer:]
+    vector, lane = sch.split(column, [None, lanes])
+    sch.reorder(vector, *rows, lane)
+    for name in (nest.product, *dots):
+        sch.compute_at(sch.get_sblock(name), vector)
+    arrange_rows(sch, outer + 1, dots)
+    sch.vectorize(lane)
+    return vector
 
 
 def _tile(sch: s_tir.Schedule, name: str, outer: int, lanes: int, mr: int, nr: int, cut: bool) -> Any:

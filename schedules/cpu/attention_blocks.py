@@ -67,6 +67,11 @@ def blocks_of_queries(sch: s_tir.Schedule, nest: Attention, block: int, group: i
     return BlockLoops(shared, [shared, *head][-1], blocks, 2 + len(head))
 
 
+def are_even(heads: int, threads: int) -> bool:
+    """Tell whether threads have as many heads each, or many."""
+    return heads % threads == 0 or heads >= _MANY_HEADS * threads
+
+
 class Shares(NamedTuple):
     """How threads share heads: so many of these share panels, and so many parts of their queries a thread."""
 
@@ -81,7 +86,7 @@ def even_shares(nest: Attention, threads: int, cost: float = 1.0) -> Shares:
     over that of their heads.
     """
     units = nest.heads // nest.group
-    if units % threads == 0 or units >= _MANY_HEADS * threads:
+    if are_even(units, threads):
         return Shares(nest.group, 1)
     parts = threads // gcd(units, threads)
     is_quicker = units * cost < ceil(units / threads) * threads

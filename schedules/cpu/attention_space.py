@@ -10,14 +10,18 @@ from typing import Any
 
 from ...machine.facts import Facts, facts
 from ...machine.vector_math import CHAINS
+from ..algorithms import THEN
 from ..attention_bound import can_bound
 from ..attention_form import can_pad_keys, can_pad_values
 from ..attention_nest import Attention, find_attention
 from ..lane_reduction import best_width
+from ..shared_keys_form import can_share, restate
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from .attention_blocks import Shares, even_shares
+from .attention_blocks import Shares, are_even, even_shares
 from .tile_choice import CLEARLY, LEAST_LANES, tile_cost
 
+# So many queries are multiplied with keys where they lie, in caches and beyond: see `_are_dots`.
+_QUERIES_OF_DOTS = (4, 8)
 _ROWS = (1, 2, 4, 6, 8, 12)
 _BLOCKS = (8, 12, 16, 24, 32, 48, 64, 96, 128)
 # Rows are separate streams: with more than an L1 cache has ways, rows a power of two apart evict each other.
@@ -60,6 +64,8 @@ class _Choice:
         What the keys, and the columns of the values, are padded to a multiple of, or 0.
     can_bound : bool
         Whether lengths of queries and keys bound the scores.
+    shared_keys : bool
+        Whether its queries were heads that read the same keys.
     """
 
     nest: Attention
@@ -68,6 +74,7 @@ class _Choice:
     pad: int
     widen: int
     can_bound: bool
+    shared_keys: bool
 
     @property
     def bounded(self) -> bool:
@@ -93,8 +100,15 @@ class _Choice:
 
     @property
     def panels(self) -> list[int]:
-        """The widths of a tile of keys."""
-        return self.widths(self.keys) if self.nest.m > 1 else [0]
+        """The widths of a tile of keys; 0 where each may be multiplied as it lies."""
+        few = self.nest.m <= _QUERIES_OF_DOTS[1] and best_width(self.nest.d, self.lanes, 1) > 1
+        return [0] * few + (self.widths(self.keys) if self.nest.m > 1 else [])
+
+    @property
+    def _are_dots(self) -> bool:
+        """Whether keys are multiplied as they lie: more queries are worth panels where keys are near."""
+        near, far = _QUERIES_OF_DOTS
+        return 0 in self.panels and self.nest.m <= (far if self._comes_from_afar(self.nest.d) else near)
 
     def fits(self, width: int, height: int) -> bool:
         """Tell whether sums, a row of a panel and a broadcast fit; one row's is multiplied from memory."""
@@ -115,7 +129,9 @@ class _Choice:
         widths = (self.panels, self.widths(self.columns))
         nr, nc = (max(w for w in each if w <= 2 * lanes or nest.m == 1) for each in widths)
         mr = min(self._heights(nr, nc), key=lambda r: (self._cost(r, max(nr, nc) // lanes), -r))
-        if self.bounded:
+        if self._are_dots:
+            mr, nr, nc = nest.m, 0, max(w for w in widths[1] if self.fits(w, nest.m))
+        elif self.bounded:
             mr, nr, nc = self._cheapest_tile([nr], widths[1])
         elif nest.m > 1 and nc == lanes < self.columns:
             wider = [w for w in widths[0] if w >= nr], [w for w in widths[1] if w > nc]
@@ -134,6 +150,7 @@ class _Choice:
             "widen": self.widen,
             "bounded": int(self.bounded),
             **shares._asdict(),
+            "shared_keys": int(self.shared_keys),
         }
 
     def _heights(self, nr: int, nc: int) -> list[int]:
@@ -192,8 +209,11 @@ class _Choice:
 
     def _is_worth_copying(self, mr: int) -> bool:
         """Tell whether values come from afar, and many tiles of queries read them."""
-        size = self.nest.n * self.columns * self._item
-        return size * _SHARE_OF_L2 >= self.machine.l2_bytes and self.nest.m >= _MANY_TILES * mr
+        return self._comes_from_afar(self.columns) and self.nest.m >= _MANY_TILES * mr
+
+    def _comes_from_afar(self, width: int) -> bool:
+        """Tell whether a matrix of so many elements a key fills a good part of L2."""
+        return self.nest.n * width * self._item * _SHARE_OF_L2 >= self.machine.l2_bytes
 
     @property
     def _item(self) -> int:
@@ -207,10 +227,13 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
     parts. One query makes no matrix product: the keys are read where they lie, and their elements must be
     summed in parts as well. One key, or keys of one element, make no sum.
     """
-    nest = find_attention(func)
+    nest, machine = find_attention(func), facts(target)
+    shared_keys = nest is not None and can_share(nest) and are_even(nest.heads // nest.group, machine.cores)
+    if shared_keys:
+        func = restate(func)
+        nest = find_attention(func)
     if nest is None or 1 in (nest.n, nest.d):
         return None
-    machine = facts(target)
     lanes, pad, widen = machine.lanes(nest.dtype), 0, 0
     if nest.columns % lanes and nest.m > 1 and can_pad_values(func):
         widen = lanes
@@ -220,7 +243,8 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
         pad = next(w for w in (2 * lanes, lanes) if w == lanes or -nest.n % w * _LITTLE <= nest.n)
     elif nest.n % lanes:
         lanes = next(w for w in _powers(lanes) if nest.n % w == 0)
-    choice = _Choice(nest, machine, lanes, pad, widen, nest.m > 1 and can_bound(func, nest))
+    bounded = nest.m > 1 and can_bound(func, nest)
+    choice = _Choice(nest, machine, lanes, pad, widen, bounded, shared_keys)
     sums = [(choice.keys, CHAINS), *([(nest.d, 1)] if nest.m == 1 else [])]
     if lanes < LEAST_LANES or any(best_width(extent, lanes, vectors) == 1 for extent, vectors in sums):
         return None
@@ -237,37 +261,42 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
         Knob("widen", (widen,), "columns of values are padded to a multiple of so many; 0: as they are"),
         bounded_knob(choice.can_bound),
         *shares_knobs(nest, default["parts"]),
+        Knob("shared_keys", (int(shared_keys),), "1: heads that read the same keys are queries of one"),
     )
     return KnobSpace(knobs, _constraints(choice), default)
 
 
 def attention_algorithm(knobs: Knobs) -> str | None:
     """Name the form in which keys and columns fill vectors, and lengths bound the scores."""
-    keys, columns = knobs["pad"] or 1, knobs["widen"] or 1
+    keys, columns, forms = knobs["pad"] or 1, knobs["widen"] or 1, ["shared_keys"] * knobs["shared_keys"]
     if knobs["bounded"]:
-        return f"attention_{keys}_{columns}_{knobs['lanes']}"
-    return f"padded_attention_{keys}_{columns}" if max(keys, columns) > 1 else None
+        forms.append(f"attention_{keys}_{columns}_{knobs['lanes']}")
+    elif max(keys, columns) > 1:
+        forms.append(f"padded_attention_{keys}_{columns}")
+    return THEN.join(forms) or None
 
 
 def _constraints(choice: _Choice) -> tuple[Constraint, ...]:
     """Return the rules between the knobs."""
     nest, lanes, keys, columns = choice.nest, choice.lanes, choice.keys, choice.columns
-    given = {"lanes": lanes, "pad": choice.pad, "widen": choice.widen}
+    given = {"lanes": lanes, "pad": choice.pad, "widen": choice.widen, "shared_keys": int(choice.shared_keys)}
     return (
         Constraint(
-            f"lanes is {lanes}, pad is {choice.pad} and widen is {choice.widen}: they follow from the keys, "
-            "the columns and the target",
+            f"{', '.join(f'{name} is {value}' for name, value in given.items())}: they follow from the "
+            "heads, the keys, the columns and the target",
             lambda k: all(k[name] == value for name, value in given.items()),
         ),
         Constraint("block, mr and nc are at least 1", lambda k: min(k["block"], k["mr"], k["nc"]) >= 1),
         Constraint(
-            "nr is 0 with one query, and at least 1 with more", lambda k: (k["nr"] > 0) == (nest.m > 1)
+            f"nr is 0 with one query, at least 1 with more than {_QUERIES_OF_DOTS[1]}, or keys of no parts",
+            lambda k: k["nr"] >= 0 and (nest.m > 1 if k["nr"] else 0 in choice.panels),
         ),
         Constraint(
             "values is 0 or 1, and 0 with one query or one panel of columns",
             lambda k: k["values"] == 0 or (k["values"] == 1 and nest.m > 1 and k["nc"] < columns),
         ),
         bounded_constraint(choice.can_bound),
+        Constraint("bounded is 0 where nr is", lambda k: k["nr"] > 0 or k["bounded"] == 0),
         *shares_constraints(nest),
         Constraint("mr divides block", lambda k: k["block"] % k["mr"] == 0),
         Constraint(

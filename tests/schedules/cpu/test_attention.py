@@ -45,6 +45,9 @@ SHAPES = {
     "one_query": {"heads": 4, "m": 1, "n": 64, "d": 32},
     "one_query_of_many_heads": {"heads": 32, "m": 1, "n": 96, "d": 128, "kv_heads": 8, "causal": 1},
     "one_query_odd_keys": {"heads": 2, "m": 1, "n": 37, "d": 16},
+    "few_queries": {"heads": 2, "m": 4, "n": 96, "d": 40},
+    "few_queries_odd_keys": {"heads": 6, "m": 3, "n": 101, "d": 24, "kv_heads": 2, "causal": 1},
+    "one_query_of_heads_that_share_odd_keys": {"heads": 12, "m": 1, "n": 45, "d": 20, "kv_heads": 4},
     "odd_keys": {"heads": 2, "m": 19, "n": 197, "d": 16},
     "odd_keys_causal": {"heads": 2, "m": 37, "n": 41, "d": 16, "causal": 1},
     "odd_keys_grouped": {"heads": 6, "m": 7, "n": 77, "d": 32, "kv_heads": 2},
@@ -70,6 +73,12 @@ TWO_HEADS = [name for name, shape in SHAPES.items() if shape["heads"] > 1 and sh
 BOUNDED = [name for name in TWO_HEADS if SHAPES[name]["d"] % 4 == 0]
 
 
+def in_panels(workload, target, bounded):
+    """Return knobs with which keys are panels, also where few queries would read them as they lie."""
+    default = ATTENTION.space(workload.func, target).default
+    return {"nr": default["nr"] or default["lanes"], "bounded": bounded}
+
+
 @pytest.mark.parametrize("name", BOUNDED)
 def test_each_head_decides_by_lengths_whether_it_needs_maxima(name, target, run):
     """The last head has long queries and keys, though no large scores; the first has not."""
@@ -79,7 +88,7 @@ def test_each_head_decides_by_lengths_whether_it_needs_maxima(name, target, run)
     longest = [np.square(array).sum(axis=2).max(axis=1) for array in inputs[:2]]
     first, last = ((longest[0][at] * longest[1][at]) ** 0.5 * log2(e) for at in (0, -1))
     assert first < MOST_BITS * SHAPES[name]["d"] ** 0.5 < last
-    (got,) = run(ATTENTION.scheduled(workload.func, target, {"bounded": 1}), inputs, 0)
+    (got,) = run(ATTENTION.scheduled(workload.func, target, in_panels(workload, target, 1)), inputs, 0)
     verdict = compare(got, expected_output(workload, inputs), workload_tolerance(workload))
     assert verdict.ok, verdict.message
 
@@ -90,7 +99,8 @@ def test_large_scores_take_the_steps_of_before(name, target, run):
     inputs = inputs_of(workload, 0)
     inputs[0] *= 1000
     (got,), (want,) = (
-        run(ATTENTION.scheduled(workload.func, target, {"bounded": bounded}), inputs, 0) for bounded in (0, 1)
+        run(ATTENTION.scheduled(workload.func, target, in_panels(workload, target, bounded)), inputs, 0)
+        for bounded in (0, 1)
     )
     assert np.isfinite(want).all()
     np.testing.assert_array_equal(got, want)
@@ -102,7 +112,8 @@ def test_lengths_that_are_no_numbers_are_not_little(value, target, run):
     inputs = inputs_of(workload, 0)
     inputs[0][0, 3, 5] = inputs[1][1, 7, 2] = value
     (got,), (want,) = (
-        run(ATTENTION.scheduled(workload.func, target, {"bounded": bounded}), inputs, 0) for bounded in (0, 1)
+        run(ATTENTION.scheduled(workload.func, target, in_panels(workload, target, bounded)), inputs, 0)
+        for bounded in (0, 1)
     )
     assert np.isfinite(want).any()
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
@@ -286,6 +297,43 @@ def test_many_values_are_copied_into_panels(shape, values):
 
 
 @pytest.mark.parametrize(
+    ("shape", "queries", "nr"),
+    [
+        ({"heads": 32, "kv_heads": 8, "n": 1024, "d": 128}, 4, 0),
+        ({"heads": 64, "kv_heads": 8, "n": 4096, "d": 128}, 8, 0),
+        ({"heads": 64, "kv_heads": 8, "n": 64, "d": 128}, 8, 32),  # worth panels, which are near
+        ({"heads": 48, "kv_heads": 3, "n": 1024, "d": 128}, 1, 0),  # threads would have one and two
+        ({"heads": 8, "n": 1024, "d": 128}, 1, 0),
+    ],
+)
+def test_heads_that_share_keys_are_queries_of_one(shape, queries, nr):
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    func = of({"m": 1, **shape}).func
+    default = ATTENTION.space(func, target).default
+    assert (default["mr"], default["nr"], default["shared_keys"]) == (queries, nr, queries > 1)
+    script = ATTENTION.scheduled(func, target).mod.script()
+    assert f"in T.parallel(T.int64({shape['heads'] // queries}))" in script
+    assert ("K_global" in script) == (nr > 0)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("n", [64, 45])
+def test_shared_keys_of_other_types_are_right(dtype, n, target, assert_right):
+    workload = of({"heads": 8, "m": 1, "n": n, "d": 32, "kv_heads": 2}, dtype)
+    assert_right(workload, ATTENTION.scheduled(workload.func, target))
+
+
+def test_shared_keys_are_a_form_that_a_trace_names(target):
+    func = of(SHAPES["one_query_of_heads_that_share_odd_keys"]).func
+    schedule = ATTENTION.scheduled(func, target)
+    text = trace_text(schedule)
+    assert "tunesmith.algorithm.shared_keys__padded_attention_" in text
+    assert tvm_ffi.structural_equal(replay_trace(text, func).mod, schedule.mod)
+    with pytest.raises(InputError, match="no attention of one query a head whose keys other heads read"):
+        in_form(of(SHAPES["one_query"]).func, text)
+
+
+@pytest.mark.parametrize(
     ("shape", "block", "parts"),
     [
         ({"heads": 1, "m": 96, "n": 48, "d": 16}, 16, 3),
@@ -349,7 +397,7 @@ def test_keys_are_padded_to_vectors_and_no_more_than_a_little(keys, mcpu, pad):
     assert default["lanes"] == (16 if mcpu == "x86-64-v4" else 8)
 
 
-@pytest.mark.parametrize(("m", "tile"), [(64, (6, 16, 16)), (5, (5, 16, 16)), (3, (3, 16, 16))])
+@pytest.mark.parametrize(("m", "tile"), [(64, (6, 16, 16)), (5, (5, 16, 16)), (3, (3, 0, 16))])
 def test_tiles_have_the_height_of_the_least_cost_and_few_queries_are_one(m, tile):
     target = as_target({"kind": "llvm", "mcpu": "haswell", "mtriple": "x86_64-linux", "num-cores": 2})
     default = ATTENTION.space(of({"heads": 2, "m": m, "n": 64, "d": 64}).func, target).default
@@ -398,8 +446,8 @@ def test_the_keys_of_one_query_are_read_where_they_lie(mcpu, columns):
     assert "K_global" not in schedule.mod.script()
     loops = summing_loops(generate_code(schedule.mod, target).mod.inspect_source("asm"))
     # The sums over all values stay in registers.
-    values = [loop for loop in loops if loop.accumulators == columns // default["lanes"]]
-    assert len(values) == 128 // columns and not any(loop.stores for loop in values)
+    kept = [loop.accumulators for loop in loops if not loop.stores]
+    assert kept.count(columns // default["lanes"]) == 128 // columns
 
 
 def test_bounded_attention_is_a_form_that_a_trace_names(target):
@@ -481,20 +529,22 @@ def test_one_query_whose_keys_no_parts_divide_is_left_alone(width, target, asser
 @pytest.mark.parametrize(
     ("name", "knobs", "message"),
     [
-        ("odd_keys", {"pad": 7}, "pad is (8|16) and widen is 0: they follow from the keys"),
-        ("whole", {"pad": 16}, "pad is 0 and widen is 0: they follow from the keys"),
+        ("odd_keys", {"pad": 7}, "pad is (8|16), widen is 0, shared_keys is 0: they follow from the heads"),
+        ("whole", {"pad": 16}, "pad is 0, widen is 0, shared_keys is 0: they follow from the heads"),
+        ("whole", {"shared_keys": 1}, "shared_keys is 0: they follow from the heads"),
         ("whole", {"lanes": 0}, "lanes is"),
         (
             "odd_columns",
             {"widen": 0},
-            "widen is (8|16): they follow from the keys, the columns and the target",
+            "widen is (8|16), shared_keys is 0: they follow from the heads, the keys, the columns and the",
         ),
         ("whole", {"nc": 0}, "block, mr and nc are at least 1"),
         ("whole", {"mr": 0}, "block, mr and nc are at least 1"),
-        ("whole", {"nr": 0}, "nr is 0 with one query, and at least 1 with more"),
+        ("whole", {"nr": 0}, "nr is 0 with one query, at least 1 with more than 8"),
+        ("few_queries", {"nr": 0, "bounded": 1}, "bounded is 0 where nr is"),
         ("whole", {"values": 2}, "values is 0 or 1, and 0 with one query or one panel of columns"),
         ("one_query", {"values": 1}, "values is 0 or 1, and 0 with one query or one panel of columns"),
-        ("one_query", {"nr": 8}, "nr is 0 with one query, and at least 1 with more"),
+        ("one_query", {"nr": 8}, "nr is 0 with one query, at least 1 with more"),
         ("one_query", {"bounded": 1}, "bounded is 0 or 1, and 0 where scores are more than products"),
         ("whole", {"bounded": 2}, "bounded is 0 or 1"),
     ],
