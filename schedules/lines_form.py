@@ -75,6 +75,12 @@ class Lines(Reduction):
         return step_along(self.image.indices[-1], self.kept[-1].var) or 1
 
     @property
+    def taps_across(self) -> int:
+        """How many elements of a window lie across the line."""
+        along = index_variables(self.image.indices[-1:])
+        return prod(int(v.dom.extent) for v in self.reduced if v.var not in along)
+
+    @property
     def taps(self) -> list[int]:
         """How long the summed axes are."""
         return [int(v.dom.extent) for v in self.reduced]

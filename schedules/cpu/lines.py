@@ -4,11 +4,12 @@ The function begins in `lines_form`: lines are made whole vectors long. After::
 
     for n, c, blocks of output lines (parallel):
         make the input lines of the block, padded and longer     # in L1 or L2, where they are read at once
-        for lines:
-            for tiles of vectors along the line:
-                acc[vectors] = 0
-                for i, j (unrolled):  acc[:] += wide[..] * w[i, j]
-            for q:  y[p, q] = epilogue(acc[q])
+        for tiles of lines:
+            for tiles of vectors along them:
+                acc[rows, vectors] = 0
+                for j:
+                    for row, i (unrolled):  acc[row, :] += wide[..] * w[i, j]    # rows share lines
+            for row, q:  y[p, q] = epilogue(acc[row, q])
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any
 
-from tvm import s_tir
+from tvm import DataType, s_tir
+from tvm.tirx import IterVar
 
-from ...machine.facts import facts
-from ..analysis import block_names, keeps_shape_after, static_extents
+from ...machine.facts import Facts, facts
+from ..analysis import block_names, index_variables, keeps_shape_after, loads_of, static_extents
 from ..lines_form import CROPPED, SUMS, WIDE, Lines, find_lines
 from ..loop_partition import partition
 from ..rule import ScheduleRule
@@ -32,11 +34,18 @@ from .window import UNROLLED_TAPS
 
 # Fewer are no vector.
 _LEAST_LANES = 4
-# Vectors of a tile: sums of one are added up one after another.
-_VECTORS = (1, 2, 3, 4, 6)
+# Vectors and lines of a tile: sums of one are added up one after another.
+_VECTORS, _ROWS = (1, 2, 3, 4, 6), (1, 2, 4, 6, 7, 8)
+# Multiply-adds of a tile that are unrolled, at most: 31x31 with 8 lines takes 0.29 of the time that it takes
+# with one, with 8 by 2 vectors 0.93.
+_UNROLLED = 256
+# Windows of fewer lines read little again; beyond L1, or strided, they are faster with few lines in a tile.
+_LEAST_TAPS, _FEW_ROWS = 5, 2
 
 
-def schedule_lines(sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int, phases: int = 1) -> None:
+def schedule_lines(
+    sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int, phases: int = 1, rows: int = 1
+) -> None:
     """Rewrite a window along lines, in the form of `lines_form`, in place.
 
     Parameters
@@ -51,6 +60,8 @@ def schedule_lines(sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int,
         Output lines in a block, whose input is padded at a time.
     phases : int
         Phases in which lines are padded: names the form.
+    rows : int
+        Output lines in a tile.
     """
     wide, sums, tail = blocks_of_lines(sch)
     extents = static_extents(sch, SUMS) or ()
@@ -60,16 +71,32 @@ def schedule_lines(sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int,
     blocks, line = sch.split(line, [None, lines])
     tile, vector, lane = sch.split(pixel, [None, vectors, lanes])
     window = loops[len(loops) - taps :]
+    unrolled = window if prod(extents[-taps:]) <= UNROLLED_TAPS else []
+    if rows > 1:
+        line, row = sch.split(line, [None, rows])
+        if lines % rows:
+            partition(sch, line)
+        along = _taps_along(sch, sums, phases)
+        unrolled = [row, *(loop for loop, is_along in zip(window, along, strict=True) if not is_along)]
+        window = [*(loop for loop, is_along in zip(window, along, strict=True) if is_along), *unrolled]
     sch.reorder(*outer, blocks, line, tile, *window, vector, lane)
     sch.reverse_compute_at(tail, line)
     make_lines(sch, wide, blocks, phases)
     partition(sch, sch.get_loops(tail)[-1])
-    for loop in (vector, *(window if prod(extents[-taps:]) <= UNROLLED_TAPS else ())):
+    for loop in (*unrolled, vector):
         sch.unroll(loop)
     sch.vectorize(lane)
     if prod(extents) >= LEAST_PARALLEL_SUMS:
         sch.parallel(sch.fuse(*outer, blocks))
     sch.decompose_reduction(sums, window[0])
+
+
+def _taps_along(sch: s_tir.Schedule, sums: Any, phases: int) -> list[bool]:
+    """Tell of each axis of the window whether it goes along the line."""
+    block = sch.get(sums)
+    (wide,) = (load for load in loads_of(block.body) if str(load.source.name) == WIDE)
+    along = index_variables(wide.indices[-1 if phases == 1 else -2 :])
+    return [v.var in along for v in block.iter_vars if v.iter_type == IterVar.CommReduce]
 
 
 def blocks_of_lines(sch: s_tir.Schedule) -> tuple[Any, Any, Any]:
@@ -121,29 +148,68 @@ def lines_space(func: Any, target: Any) -> KnobSpace | None:
     if not lanes or 2 * pixels <= lanes:
         return None
     steps = ceil(pixels / lanes)
-    # Two sums side by side: 3x3 of 32 channels at 112x112 takes 98 us, with one 116 (2 threads of a Zen 3).
-    together = 2 if steps % 2 == 0 else 1
+    # Lines that are taken apart stay in L1: 5x5 by 2 of 112x112 takes 0.64 of the time with 14 of 56.
+    most = None if found.apart == 1 else machine.l1_bytes // 2 // _bytes_of_block(found, 1)
+    lines = even_lines(found.extents, machine.cores, most)
+    vectors, rows = _default_tile(found, machine, lines, steps)
     return space_of_lines(
         found,
         lanes,
-        (Knob("vectors", tuple(v for v in _VECTORS if steps % v == 0), "vectors of a line in a tile"),),
+        (
+            Knob("vectors", tuple(v for v in _VECTORS if steps % v == 0), "vectors of a line in a tile"),
+            Knob("rows", tuple(sorted({*_ROWS, rows})), "output lines in a tile"),
+        ),
         (
             Constraint(
                 f"vectors divides those of a line ({steps})",
                 lambda k: k["vectors"] > 0 and steps % k["vectors"] == 0,
             ),
+            Constraint("rows is at most lines", lambda k: 1 <= k["rows"] <= k["lines"]),
         ),
-        {"vectors": together, "lines": even_lines(found.extents, machine.cores)},
+        {"vectors": vectors, "lines": lines, "rows": rows},
+        {"rows": 1},
     )
 
 
+def _default_tile(found: Lines, machine: Facts, lines: int, steps: int) -> tuple[int, int]:
+    """Choose how many vectors, of how many lines of a block, are summed side by side.
+
+    Two vectors where they divide a line, and as many lines as leave half of the registers for what is read.
+    Windows that are a single line, or column, read little again for other lines.
+    """
+    across = found.taps_across
+    vectors = 2 if steps % 2 == 0 and 2 * _ROWS[-1] * across <= _UNROLLED else 1
+    if across in (1, prod(found.taps)):
+        return vectors, 1
+    most = min(machine.vector_registers // 2, _UNROLLED // across) // vectors
+    from_afar = found.apart > 1 or _bytes_of_block(found, lines) > machine.l1_bytes // 2
+    if across < _LEAST_TAPS and from_afar:
+        most = min(most, _FEW_ROWS)
+    most = max(1, min(most, lines, _ROWS[-1]))
+    return vectors, ceil(lines / ceil(lines / most))
+
+
+def _bytes_of_block(found: Lines, lines: int) -> int:
+    """Return the bytes of an image's lines, and the results, of a block of lines."""
+    *_, all_lines, pixels = found.extents
+    image = found.image.source
+    read = prod(int(extent) for extent in image.shape[-2:]) * lines // all_lines
+    return (read + lines * pixels) * DataType(str(image.dtype)).bits // 8
+
+
 def space_of_lines(
-    found: Lines, lanes: int, tile: Sequence[Knob], constraints: Sequence[Constraint], default: Knobs
+    found: Lines,
+    lanes: int,
+    tile: Sequence[Knob],
+    constraints: Sequence[Constraint],
+    default: Knobs,
+    alternative: Knobs | None = None,
 ) -> KnobSpace:
     """Return the space of tiles of longer lines, whose knobs are those of a tile beside those of lines.
 
-    ``default``: that of a tile, and the lines of a block.
+    ``default``: that of a tile, and the lines of a block; ``alternative``: what fits where that does not.
     """
+    fixed = {"lanes": lanes, "phases": found.apart}
     lines, apart = found.extents[-2], found.apart
     phases = tuple(sorted({1, apart}))
     return KnobSpace(
@@ -165,7 +231,8 @@ def space_of_lines(
                 lambda k: k["phases"] in phases,
             ),
         ),
-        default={"lanes": lanes, **default, "phases": apart},
+        default={**fixed, **default},
+        alternative=alternative and {**fixed, **default, **alternative},
     )
 
 

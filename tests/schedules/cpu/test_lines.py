@@ -1,14 +1,18 @@
 """Windows along lines with a weight: which are found, and that every tile of them is right."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import tunesmith as ts
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import in_form
-from tunesmith.schedules.code_generation import finished
+from tunesmith.schedules.assembly import summing_loops
+from tunesmith.schedules.code_generation import finished, generate_code
+from tunesmith.schedules.cpu import lines as lines_schedule
 from tunesmith.schedules.cpu.lines import LINES
 from tunesmith.schedules.lines_form import WIDE, find_lines, restate
 from tunesmith.schedules.loop_partition import PARTITION_MARK
@@ -103,10 +107,11 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_it_is_found_and_every_tile_is_right(name, target, assert_right):
+def test_it_is_found_and_tiles_are_right(name, target, assert_right):
     workload = WORKLOADS[name]
     assert rules_for(workload.func, target)[0] is LINES
-    for knobs in LINES.space(workload.func, target).points:
+    space = LINES.space(workload.func, target)
+    for knobs in (space.default, *space.points[::5]):
         assert_right(workload, LINES.scheduled(workload.func, target, knobs))
 
 
@@ -154,7 +159,45 @@ def test_lines_under_strided_windows_have_phases_whose_vectors_are_contiguous(na
     assert {point["phases"] for point in space.points} == {1, apart}
     text = finished(LINES.scheduled(WORKLOADS[name].func, target).mod, target).script()
     read = re.findall(r"lines_wide\[([^\]]*)\] \* ", text)
-    assert read and all(re.search(r"\+ i3_\d$", each) for each in read)
+    assert read and all(re.search(r"\+ i3_\d( \+|$)", each) for each in read)
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "shape", "vectors", "rows"),
+    [
+        ("x86-64-v4", {"kh": 7, "kw": 7, "padding": 3}, 2, 8),
+        ("haswell", {"kh": 7, "kw": 7, "padding": 3}, 2, 4),  # half of 16 registers
+        ("x86-64-v4", {"kh": 7, "kw": 7, "padding": 3, "h": 13, "w": 13}, 1, 7),  # 7 and 6
+        ("x86-64-v4", {"kh": 31, "kw": 31, "padding": 15}, 1, 8),  # 16 times 31 are too many to unroll
+        ("x86-64-v4", {"w": 128, "h": 128}, 2, 2),  # lines of three taps come from beyond L1
+        ("x86-64-v4", {"w": 28, "h": 28}, 2, 7),
+        ("x86-64-v4", {"stride": 2}, 2, 2),
+        ("x86-64-v4", {"kh": 1, "padding": 0}, 2, 1),  # neighbouring lines read nothing twice
+        ("x86-64-v4", {"kw": 1, "padding": 0}, 2, 1),
+    ],
+)
+def test_tiles_are_as_many_lines_as_registers_hold_sums_of(mcpu, shape, vectors, rows, monkeypatch):
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    machine = replace(facts(target), l1_bytes=32768)
+    monkeypatch.setattr(lines_schedule, "facts", lambda _: machine)
+    default = LINES.space(conv2d(**{"h": 64, "w": 64, **shape}).func, target).default
+    assert (default["vectors"], default["rows"]) == (vectors, rows)
+
+
+@pytest.mark.parametrize(("mcpu", "sums"), [("x86-64-v4", 14), ("haswell", 8)])
+def test_sums_of_a_tile_of_lines_stay_in_registers(mcpu, sums):
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    func = conv2d(h=28, w=28, kh=5, kw=5, padding=2).func
+    loops = summing_loops(generate_code(LINES.scheduled(func, target).mod, target).mod.inspect_source("asm"))
+    assert [loop.accumulators for loop in loops if not (loop.stores or loop.spills)] == [sums]
+
+
+def test_lines_that_are_taken_apart_stay_in_l1(target, monkeypatch):
+    machine = replace(facts(target), l1_bytes=49152)
+    monkeypatch.setattr(lines_schedule, "facts", lambda _: machine)
+    shape = {"h": 112, "w": 112, "kh": 5, "kw": 5, "padding": 2}
+    assert LINES.space(conv2d(stride=2, **shape).func, target).default["lines"] == 14
+    assert LINES.space(conv2d(**shape).func, target).default["lines"] == 112
 
 
 def test_phases_are_as_many_as_elements_that_windows_move_by():
