@@ -164,7 +164,10 @@ def lines_space(func: Any, target: Any) -> KnobSpace | None:
                 f"vectors divides those of a line ({steps})",
                 lambda k: k["vectors"] > 0 and steps % k["vectors"] == 0,
             ),
-            Constraint("rows is at most lines", lambda k: 1 <= k["rows"] <= k["lines"]),
+            Constraint(
+                f"rows divides lines, or is at most these where they are all ({found.extents[-2]})",
+                lambda k: k["rows"] > 0 and _are_whole_tiles(k["rows"], k["lines"], found),
+            ),
         ),
         {"vectors": vectors, "lines": lines, "rows": rows},
         {"rows": 1},
@@ -186,7 +189,13 @@ def _default_tile(found: Lines, machine: Facts, lines: int, steps: int) -> tuple
     if across < _LEAST_TAPS and from_afar:
         most = min(most, _FEW_ROWS)
     most = max(1, min(most, lines, _ROWS[-1]))
-    return vectors, ceil(lines / ceil(lines / most))
+    fitting = [rows for rows in range(1, most + 1) if _are_whole_tiles(rows, lines, found)]
+    return vectors, min(fitting, key=lambda rows: (ceil(lines / rows), rows))
+
+
+def _are_whole_tiles(rows: int, lines: int, found: Lines) -> bool:
+    """Tell whether tiles end where a block does: TVM would compute the next block's lines, from no sums."""
+    return lines % rows == 0 or rows <= lines == found.extents[-2]
 
 
 def _bytes_of_block(found: Lines, lines: int) -> int:

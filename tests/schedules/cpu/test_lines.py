@@ -200,6 +200,13 @@ def test_lines_that_are_taken_apart_stay_in_l1(target, monkeypatch):
     assert LINES.space(conv2d(**shape).func, target).default["lines"] == 112
 
 
+def test_tiles_of_lines_do_not_reach_into_the_next_block(target):
+    func = conv2d(h=15).func
+    assert LINES.scheduled(func, target, {"lines": 15, "rows": 4}) is not None
+    with pytest.raises(InputError, match="rows divides lines, or is at most these where they are all"):
+        LINES.scheduled(func, target, {"lines": 5, "rows": 4})
+
+
 def test_phases_are_as_many_as_elements_that_windows_move_by():
     assert restate(WORKLOADS["strided"].func, 8, 2).body.block.alloc_buffers[1].shape[3] == 2
     with pytest.raises(InputError, match="in 3 phases"):
