@@ -14,7 +14,7 @@ from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu import lines as lines_schedule
 from tunesmith.schedules.cpu.lines import LINES
-from tunesmith.schedules.lines_form import WIDE, find_lines, restate
+from tunesmith.schedules.lines_form import SUMS, WIDE, find_lines, restate
 from tunesmith.schedules.loop_partition import PARTITION_MARK
 from tvm import te
 
@@ -202,7 +202,9 @@ def test_lines_that_are_taken_apart_stay_in_l1(target, monkeypatch):
 
 def test_tiles_of_lines_do_not_reach_into_the_next_block(target):
     func = conv2d(h=15).func
-    assert LINES.scheduled(func, target, {"lines": 15, "rows": 4}) is not None
+    schedule = LINES.scheduled(func, target, {"lines": 15, "rows": 4})
+    loops = schedule.get_loops(schedule.get_sblock(f"{SUMS}_update"))
+    assert sum(PARTITION_MARK in schedule.get(loop).annotations for loop in loops) == 1
     with pytest.raises(InputError, match="rows divides lines, or is at most these where they are all"):
         LINES.scheduled(func, target, {"lines": 5, "rows": 4})
 
