@@ -57,6 +57,8 @@ class TileInstruction:
         The types of the operands and of the sums.
     pairs : tuple of pairs of int
         Which parts of an element of the data are multiplied by which of the weight, in order.
+    is_exact : bool
+        Whether sums are as exact as the operands; else the data has more bits than its parts.
     """
 
     mnemonic: str
@@ -66,10 +68,11 @@ class TileInstruction:
     weight_dtype: str
     sum_dtype: str
     pairs: tuple[tuple[int, int], ...] = ((0, 0),)
+    is_exact: bool = True
 
     @property
     def parts(self) -> int:
-        """Numbers into which an element of an operand is split."""
+        """Numbers into which an element of the data is split; one of the weight into as many, or none."""
         return 1 + max(data for data, _ in self.pairs)
 
     @property
@@ -95,6 +98,8 @@ class TileInstruction:
 # A float32 is the sum of three bfloat16, each at most half a unit in the last place of the one before; what
 # is left out does not count, see `schedules.float32_parts`. The least come first; neighbours share one.
 _PAIRS_OF_FLOAT32 = ((0, 2), (0, 1), (1, 1), (1, 0), (2, 0), (0, 0))
+# Two parts of a float32, 16 bits, will do beside a bfloat16 where the result is one as well.
+_PAIRS_BY_BFLOAT16 = ((1, 0), (0, 0))
 
 TILE_INSTRUCTIONS = (
     TileInstruction("tdpbusd", "amx-int8", 4, "uint8", "int8", "int32"),
@@ -103,6 +108,7 @@ TILE_INSTRUCTIONS = (
     TileInstruction("tdpbsud", "amx-int8", 4, "int8", "uint8", "int32"),
     TileInstruction("tdpbf16ps", "amx-bf16", 2, "bfloat16", "bfloat16", "float32"),
     TileInstruction("tdpbf16ps", "amx-bf16", 2, "float32", "float32", "float32", _PAIRS_OF_FLOAT32),
+    TileInstruction("tdpbf16ps", "amx-bf16", 2, "float32", "bfloat16", "float32", _PAIRS_BY_BFLOAT16, False),
 )
 """Those known here."""
 

@@ -35,6 +35,7 @@ from tvm_ffi import structural_map
 
 from .analysis import index_variables, loads_of
 from .attention_nest import LITTLE, LONGEST, PADDED_KEYS, PARTS, TOTAL, Attention
+from .bfloat16_bits import as_float32
 from .products import product_operands
 from .restatement import held_block, held_blocks, nests, replaced, whole, with_nests
 from .vector_expressions import shuffled
@@ -151,7 +152,7 @@ def _longest(blocks: Mapping[str, Any], product: str, which: int, longest: Any) 
     folded, total = _lane_sum(sum(more, first), lanes)
     for number, vector in reversed(list(enumerate(vectors))):
         read = source.vload([*place, whole(number * lanes)], f"{source.dtype}x{lanes}")
-        folded.insert(0, tirx.Bind(vector, read.astype(f"{_SUMMED}x{lanes}")))
+        folded.insert(0, tirx.Bind(vector, as_float32(read)))
     largest = tirx.BufferStore(longest, tirx.max(longest[h], total), [h])
     zero = tirx.BufferStore(longest, tirx.const(0, _SUMMED), [h])
     body = tirx.SeqStmt([zero, _loop(i, count, tirx.SeqStmt([*folded, largest]))])

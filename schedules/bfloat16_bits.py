@@ -131,6 +131,21 @@ def _rounded(number: Any, lanes: int) -> Any:
     )
 
 
+def widened(bits: Any) -> Any:
+    """Return the float32, or the vector of it, whose upper half these bits are, and whose lower is zero."""
+    lanes = int(bits.ty.dtype.lanes)
+    word = tirx.shift_left(tirx.Cast(of_lanes("uint32", lanes), bits), constant(16, lanes))
+    return T.reinterpret(word, dtype=of_lanes("float32", lanes))
+
+
+def as_float32(vector: Any) -> Any:
+    """Return a vector in float32. What is named keeps no bfloat16: TVM would take its bits for integers."""
+    dtype, lanes = str(vector.ty.dtype), int(vector.ty.dtype.lanes)
+    if not dtype.startswith(_NUMBER):
+        return vector.astype(of_lanes("float32", lanes))
+    return widened(T.reinterpret(vector, dtype=of_lanes(_BITS, lanes)))
+
+
 def of_lanes(dtype: str, lanes: int) -> str:
     """Return the type of a vector of so many elements; of one it is that of the element."""
     return dtype if lanes == 1 else f"{dtype}x{lanes}"

@@ -31,9 +31,10 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_map
 
 from .analysis import is_choice, loads_of
-from .bfloat16_bits import constant, of_lanes
+from .bfloat16_bits import constant, of_lanes, widened
 
-_PARTS, _BITS = 3, "uint16"
+# Parts of which the last is what is left, and has as many bits as a bfloat16.
+_EXACT, _BITS = 3, "uint16"
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,14 @@ class PartedBuffer:
         The innermost axes that stretches run along.
     stretch : int
         The elements of one; it divides those of these axes.
+    parts : int
+        The parts of an element: 3, or as many as are enough beside the other operand's.
     """
 
     whole: Any
     axes: int
     stretch: int
+    parts: int
 
     @cached_property
     def buffer(self) -> Any:
@@ -63,7 +67,7 @@ class PartedBuffer:
         if self.axes == 1:
             # Rows a power of two apart evict each other from L1: 1024 rows by 4096 x 1024 take 0.93.
             stretches |= 1
-        shape = [*shape[: -self.axes], stretches, _PARTS, self.stretch]
+        shape = [*shape[: -self.axes], stretches, self.parts, self.stretch]
         return tirx.decl_buffer(shape, _BITS, str(self.whole.name))
 
     def place(self, indices: Sequence[Any], part: int) -> list[Any]:
@@ -89,7 +93,7 @@ def in_parts(body: Any, parted: Mapping[Any, PartedBuffer]) -> Any:
         into = parted.get(load.source)
         if into is None:
             return load
-        return _whole([into.buffer[into.place(load.indices, part)] for part in range(_PARTS)])
+        return _whole([into.buffer[into.place(load.indices, part)] for part in range(into.parts)])
 
     def stored(store: Any) -> Any:
         if store.buffer not in parted:
@@ -100,7 +104,7 @@ def in_parts(body: Any, parted: Mapping[Any, PartedBuffer]) -> Any:
             # Its parts are all read before one of them is overwritten.
             name = tirx.Var("whole", value.ty.dtype)
             before, value = [tirx.Bind(name, value)], name
-        steps, parts = _split(value)
+        steps, parts = _split(value, into.parts)
         stores = [
             tirx.BufferStore(into.buffer, part, into.place(store.indices, i)) for i, part in enumerate(parts)
         ]
@@ -116,31 +120,26 @@ def in_parts(body: Any, parted: Mapping[Any, PartedBuffer]) -> Any:
 
 def _whole(parts: Sequence[Any]) -> Any:
     """Return the number, or the vector of numbers, whose parts these are: each sum is exact."""
-    lanes = int(parts[0].ty.dtype.lanes)
-    words = (tirx.Cast(of_lanes("uint32", lanes), part) for part in parts)
-    numbers = (
-        T.reinterpret(tirx.shift_left(word, constant(16, lanes)), dtype=of_lanes("float32", lanes))
-        for word in words
-    )
+    numbers = map(widened, parts)
     return sum(numbers, next(numbers))
 
 
-def _split(number: Any) -> tuple[list[Any], list[Any]]:
-    """Return the steps that split a float32, or a vector of it, and the bits of its parts.
+def _split(number: Any, count: int) -> tuple[list[Any], list[Any]]:
+    """Return the steps that split a float32, or a vector of it, and the bits of so many parts of it.
 
     What is not yet a vector has no steps: TVM makes no vectors of values that are named and have conditions.
     """
     lanes = int(number.ty.dtype.lanes)
     if lanes == 1 and is_choice(number):
         condition, *values = number.args
-        (_, yes), (_, no) = map(_split, values)
+        (_, yes), (_, no) = (_split(value, count) for value in values)
         return [], [T.if_then_else(condition, *pair) for pair in zip(yes, no, strict=True)]
     if not _is_interleaved(number):
-        steps, words = _words_of_parts(number)
+        steps, words = _words_of_parts(number, count)
         bits = (tirx.shift_right(word, constant(16, lanes)) for word in words)
         return steps, [tirx.Cast(of_lanes(_BITS, lanes), part) for part in bits]
     # The upper halves of two rows' words take turns where one is shifted under the other.
-    (steps, evens), (more, odds) = map(_words_of_parts, number.vectors)
+    (steps, evens), (more, odds) = (_words_of_parts(vector, count) for vector in number.vectors)
     half = constant(16, lanes // 2)
     pairs = (tirx.bitwise_or(tirx.shift_right(a, half), b) for a, b in zip(evens, odds, strict=True))
     return [*steps, *more], [T.reinterpret(pair, dtype=of_lanes(_BITS, lanes)) for pair in pairs]
@@ -155,7 +154,7 @@ def _is_interleaved(number: Any) -> bool:
     return [int(index) for index in number.indices] == turns
 
 
-def _words_of_parts(number: Any) -> tuple[list[Any], list[Any]]:
+def _words_of_parts(number: Any, count: int) -> tuple[list[Any], list[Any]]:
     """Return the steps that split a number, and words whose upper half is a part, and whose lower is zero."""
     lanes = int(number.ty.dtype.lanes)
     steps: list[Any] = []
@@ -168,10 +167,11 @@ def _words_of_parts(number: Any) -> tuple[list[Any], list[Any]]:
         return name
 
     left, words = named(number), []
-    for part in range(_PARTS):
+    for part in range(count):
         word = T.reinterpret(left, dtype=of_lanes("uint32", lanes))
-        if part < _PARTS - 1:  # to nearest; the last one is a bfloat16 already
+        if part < _EXACT - 1:  # to nearest; the last of all is a bfloat16 already
             word = named(tirx.bitwise_and(word + constant(0x8000, lanes), constant(0xFFFF0000, lanes)))
+        if part < count - 1:
             left = named(left - T.reinterpret(word, dtype=of_lanes("float32", lanes)))
         words.append(word)
     return steps, words

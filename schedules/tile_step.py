@@ -130,12 +130,12 @@ class TileStep:
     def parted(self) -> dict[Any, PartedBuffer]:
         """The buffers of operands whose elements are split, by the buffers of whole elements."""
         data, weight = (load.source for load in self.operands)
-        if self.instruction.parts == 1:
-            return {}
         # What a step reads of a row lies side by side, if vectors that are stored do not cross its end.
         whole = self.depth if self.depth % self.instruction.lanes == 0 else int(data.shape[-1])
         row = prod(int(extent) for extent in weight.shape[-2:])
-        return {data: PartedBuffer(data, 1, whole), weight: PartedBuffer(weight, 2, row)}
+        parts = [1 + max(pair) for pair in zip(*self.instruction.pairs, strict=True)]
+        parted = (PartedBuffer(data, 1, whole, parts[0]), PartedBuffer(weight, 2, row, parts[1]))
+        return {each.whole: each for each in parted if each.parts > 1}
 
     @property
     def shapes(self) -> list[tuple[int, int]]:

@@ -52,7 +52,8 @@ _BLOCKS = (1, 2, 4, 7, 8, 14, 16, 28, 32, 64)
 
 def instruction_for(nest: Contraction) -> TileInstruction | None:
     """Return what multiplies tiles of a nest's operands, None where nothing does."""
-    return tile_instruction(nest.data_dtype, nest.weight_dtype, nest.dtype)
+    found = tile_instruction(nest.data_dtype, nest.weight_dtype, nest.dtype)
+    return found if found is not None and found.is_exact else None
 
 
 def matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:

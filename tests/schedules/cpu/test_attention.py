@@ -171,6 +171,16 @@ def test_lengths_of_narrow_keys_that_are_padded_bound_scores(dtype, target, asse
     assert_right(workload, ATTENTION.scheduled(workload.func, target, {"bounded": 1}))
 
 
+@pytest.mark.parametrize("name", ["whole", "few_queries"])
+def test_lengths_of_bfloat16_are_those_of_numbers(name, target):
+    """TVM takes the bits of what has a name for integers: no scores would be little."""
+    workload = of(SHAPES[name], "bfloat16")
+    code = generate_code(
+        ATTENTION.scheduled(workload.func, target, in_panels(workload, target, 1)).mod, target
+    )
+    assert "uitofp" not in code.mod.inspect_source("ll")
+
+
 def test_its_blocks_are_found_by_what_they_compute():
     nest = find_attention(of(SHAPES["causal"]).func)
     assert (nest.product, nest.score, nest.row_max) == ("product", "score", "row_max")

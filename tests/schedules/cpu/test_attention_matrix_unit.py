@@ -231,7 +231,53 @@ def test_where_it_applies(shape, applies, amx):
     assert (rules_for(func, amx)[0] is ATTENTION_MATRIX_UNIT) == applies
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+@permitted
+@pytest.mark.parametrize("name", ["ragged_queries", "odd_keys_causal", "odd_grouped", "one_panel"])
+@pytest.mark.parametrize("factor", [1, 30])
+def test_bfloat16_is_right(name, factor, target, run):
+    workload = of(name, dtype="bfloat16")
+    assert rules_for(workload.func, target)[0] is ATTENTION_MATRIX_UNIT
+    inputs = inputs_of(workload, 0, factor > 1)
+    inputs[0] = (inputs[0].astype("float32") * factor).astype(inputs[0].dtype)
+    (got,) = run(ATTENTION_MATRIX_UNIT.scheduled(workload.func, target), inputs, 0)
+    verdict = compare(got, expected_output(workload, inputs), workload_tolerance(workload))
+    assert verdict.ok, verdict.message
+
+
+def test_bfloat16_is_multiplied_as_it_is_and_weights_have_two_parts(amx):
+    schedule = ATTENTION_MATRIX_UNIT.scheduled(of("whole", dtype="bfloat16").func, amx)
+    text = finished(schedule.mod, amx).script()
+    assert text.count("tdpbf16ps") == 4 * (1 + 2)
+    space = ATTENTION_MATRIX_UNIT.space(of("whole", dtype="bfloat16").func, amx)
+    assert {point["bounded"] for point in space.points} == {0}  # scores have no two parts
+
+
+@pytest.mark.parametrize(("result", "applies"), [("bfloat16", True), ("float32", False)])
+def test_results_that_show_more_bits_than_weights_have_are_left_to_others(result, applies, amx):
+    shape, scores = (2, 64, 32), (2, 64, 64)
+    Q, K, V = (te.placeholder(shape, "bfloat16", name=name) for name in "QKV")
+    c, t, u, j = (te.reduce_axis((0, extent)) for extent in (32, 64, 64, 64))
+    q, k, v = (lambda *at, x=x: x(*at).astype("float32") for x in (Q, K, V))
+    score = te.compute(scores, lambda h, i, n: te.sum(q(h, i, c) * k(h, n, c), axis=c), name="product")
+    score = te.compute(scores, lambda h, i, n: score[h, i, n] * tirx.const(2.0, "float32"), name="score")
+    top = te.compute((2, 64), lambda h, i: te.max(score[h, i, t], axis=t), name="top")
+    weight = te.compute(scores, lambda h, i, n: tirx.exp2(score[h, i, n] - top[h, i]), name="weight")
+    total = te.compute((2, 64), lambda h, i: te.sum(weight[h, i, u], axis=u), name="total")
+    mixed = te.compute(shape, lambda h, i, e: te.sum(weight[h, i, j] * v(h, j, e), axis=j), name="mixed")
+    output = te.compute(shape, lambda h, i, e: (mixed[h, i, e] / total[h, i]).astype(result), name="output")
+    func = as_prim_func([Q, K, V, output])
+    assert (ATTENTION_MATRIX_UNIT.space(func, amx) is not None) == applies
+
+
+def test_a_product_of_float32_by_bfloat16_is_left_to_others(amx):
+    A, B = te.placeholder((256, 256), "float32", name="A"), te.placeholder((256, 256), "bfloat16", name="B")
+    k = te.reduce_axis((0, 256), name="k")
+    product = te.compute((256, 256), lambda i, j: te.sum(A[i, k] * B[k, j].astype("float32"), axis=k))
+    names = [rule.name for rule in rules_for(as_prim_func([A, B, product]), amx)]
+    assert names[0] == "matmul"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
 def test_other_types_are_left_to_others(dtype, amx):
     func = ts.workload("attention", dtype=dtype, heads=8, m=512, n=512, d=64).func
     assert ATTENTION_MATRIX_UNIT.space(func, amx) is None
