@@ -154,10 +154,10 @@ def schedule_attention(
             partition(sch, panel)
     key = _tile(sch, nest.mixed, loops.depth, lanes, mr, nc, cut)
     # Loops that a mask may cut to a few steps are taken register by register, see `lane_reduction`.
-    steps = [arrange_rows(sch, loops.depth, parts, 0 if ahead is None else lanes) for parts in sums]
+    steps = [arrange_rows(sch, loops.depth, each, 0 if ahead is None else lanes) for each in sums]
     vectorize_last(sch, sch.get_sblock(nest.weight), together * lanes)
     if bounded:
-        leave_out_maxima(sch, nest, loops.depth, [name for parts in sums for name in parts])
+        leave_out_maxima(sch, nest, loops.depth, [name for each in sums for name in each])
     if ahead is not None:
         *_, vectors, _ = sch.get_loops(sch.get_sblock(nest.weight))
         bound_loops(sch, loops.block, block * parts, ahead, [panel, vectors, *steps, key], nest.n)

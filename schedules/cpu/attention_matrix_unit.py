@@ -129,10 +129,10 @@ def schedule_attention_matrix_unit(
     vectorize_last(sch, queries, lanes)
     panel = _score_tiles(sch, nest, loops.depth, lanes, mr, nr, depth, products)
     key = _mixed_tiles(sch, nest, loops.depth, lanes, mr, nr, depth, products)
-    steps = [arrange_rows(sch, loops.depth, parts) for parts in sums]
+    steps = [arrange_rows(sch, loops.depth, each) for each in sums]
     vectorize_last(sch, sch.get_sblock(nest.weight), width)
     if bounded:
-        leave_out_maxima(sch, nest, loops.depth, [name for parts in sums for name in parts])
+        leave_out_maxima(sch, nest, loops.depth, [name for each in sums for name in each])
     if nest.ahead is not None:
         *_, vectors, _ = sch.get_loops(sch.get_sblock(nest.weight))
         bound_loops(sch, loops.block, block * parts, nest.ahead, [panel, vectors, *steps, key], nest.n)

@@ -227,8 +227,11 @@ def attention_space(func: Any, target: Any) -> KnobSpace | None:
     parts. One query makes no matrix product: the keys are read where they lie, and their elements must be
     summed in parts as well. One key, or keys of one element, make no sum.
     """
-    nest, machine = find_attention(func), facts(target)
-    shared_keys = nest is not None and can_share(nest) and are_even(nest.heads // nest.group, machine.cores)
+    nest = find_attention(func)
+    if nest is None:
+        return None
+    machine = facts(target)
+    shared_keys = can_share(nest) and are_even(nest.heads // nest.group, machine.cores)
     if shared_keys:
         func = restate(func)
         nest = find_attention(func)
