@@ -328,9 +328,8 @@ def test_heads_that_share_keys_are_queries_of_one(shape, queries, nr):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
-@pytest.mark.parametrize("n", [64, 45])
-def test_shared_keys_of_other_types_are_right(dtype, n, target, assert_right):
-    workload = of({"heads": 8, "m": 1, "n": n, "d": 32, "kv_heads": 2}, dtype)
+def test_shared_keys_of_other_types_are_right(dtype, target, assert_right):
+    workload = of({"heads": 8, "m": 1, "n": 45, "d": 32, "kv_heads": 2}, dtype)
     assert_right(workload, ATTENTION.scheduled(workload.func, target))
 
 

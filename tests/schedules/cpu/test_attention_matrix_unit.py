@@ -232,8 +232,10 @@ def test_where_it_applies(shape, applies, amx):
 
 
 @permitted
-@pytest.mark.parametrize("name", ["ragged_queries", "odd_keys_causal", "odd_grouped", "one_panel"])
-@pytest.mark.parametrize("factor", [1, 30])
+@pytest.mark.parametrize(
+    ("name", "factor"),
+    [("ragged_queries", 1), ("odd_keys_causal", 30), ("odd_grouped", 1), ("one_panel", 30)],
+)
 def test_bfloat16_is_right(name, factor, target, run):
     workload = of(name, dtype="bfloat16")
     assert rules_for(workload.func, target)[0] is ATTENTION_MATRIX_UNIT
