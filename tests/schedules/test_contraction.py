@@ -64,6 +64,24 @@ def test_rows_of_a_single_column_are_columns(transpose):
     assert (of_bytes.columns, of_bytes.row_extent) == (1, 40)
 
 
+@pytest.mark.parametrize(
+    ("shape", "columns"),
+    [
+        ({"n": 3, "k": 128}, 40),
+        ({"n": 4, "k": 128}, 4),  # enough for a vector of their own
+        ({"n": 3, "k": 112}, 3),  # too short a sum
+        ({"n": 3, "k": 136}, 3),  # of no whole vectors
+        ({"n": 3, "k": 128, "transpose": "NN"}, 3),  # not contiguous in both
+        ({"m": 2, "n": 3, "k": 128}, 3),  # few either way
+    ],
+)
+def test_rows_of_a_few_columns_are_columns_where_sums_are_long(shape, columns):
+    nest = find_contraction(ts.workload("matmul", **{"m": 40, "transpose": "NT", **shape}).func)
+    assert nest.columns == columns
+    batched = ts.workload("batch_matmul", **{"b": 2, "m": 40, "n": 3, "k": 128, "transpose": "NT"})
+    assert find_contraction(batched.func).columns == 3
+
+
 def test_a_weight_stored_by_output_and_its_epilogue():
     nest = find_contraction(ts.workload("linear_relu", dtype="bfloat16", m=5, n=6, k=7).func)
     assert (nest.rows, nest.column, nest.reductions, nest.weight_axes) == ((0,), 1, (2,), (1, 2))

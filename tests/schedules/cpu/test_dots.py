@@ -36,6 +36,16 @@ def test_a_matrix_by_one_column_is_read_as_it_lies(shape, dtype, assert_right):
             assert_right(workload, DOTS.scheduled(workload.func, AVX512))
 
 
+@pytest.mark.parametrize(("m", "n", "dtype"), [(40, 2, "float32"), (301, 3, "float32"), (5, 2, "bfloat16")])
+@pytest.mark.parametrize("mcpu", ["haswell", "x86-64-v4"])
+def test_a_matrix_by_a_few_columns_is_read_as_it_lies(m, n, dtype, mcpu, assert_right):
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    more = {"bias": 1, "activation": "gelu", "residual": 1}
+    workload = ts.workload("linear", dtype=dtype, m=m, n=n, k=144, **more)
+    assert rules_for(workload.func, target)[0] is DOTS
+    assert_right(workload, DOTS.scheduled(workload.func, target))
+
+
 def test_short_sums_of_a_single_row_are_not_packed_either():
     """Panels of 100 rows of 30 take 1.5 of the time."""
     assert rules_for(ts.workload("matmul", m=100, n=1, k=30).func, AVX512)[0].name == "general"
