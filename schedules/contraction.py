@@ -21,7 +21,7 @@ from .transforms import LEAST_PARALLEL_SUMS
 from .window_padding import FilledAxis, PaddedAxis, filled_axes, padded_axes
 
 # So few columns of so long a sum, of which vectors are whole, are rows that `dots` takes on every CPU: linear
-# of 512 rows by 768 to 2 takes 0.17 of the time so, a matrix of 65536 x 128 by 3 columns 0.5.
+# of 512 rows by 768 to 2 takes 0.17 of the time so, a matrix of 65536 x 128 by 3 columns 0.66.
 _FEW_COLUMNS, _LONG_SUM, _WHOLE = 3, 128, 16
 
 
