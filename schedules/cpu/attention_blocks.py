@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, gcd
+from math import gcd
 from typing import Any, NamedTuple
 
 from tvm import s_tir
@@ -16,11 +16,6 @@ from ..lane_reduction import arrange_parts
 from ..needless_loops import run_unless
 from ..restatement import replaced
 from ..transforms import LEAST_PARALLEL_SUMS, relayout_read, vectorize_last
-
-# So many heads a thread are even shares.
-_MANY_HEADS = 4
-# Threads may share the queries of a head where each gets so many: every one of them makes panels of all keys.
-_MANY_QUERIES = 32
 
 
 def inline_rounding(sch: s_tir.Schedule, nest: Attention) -> None:
@@ -65,32 +60,6 @@ def blocks_of_queries(sch: s_tir.Schedule, nest: Attention, block: int, group: i
     if nest.heads * nest.m * nest.n * nest.d >= LEAST_PARALLEL_SUMS:
         sch.parallel(shared)
     return BlockLoops(shared, [shared, *head][-1], blocks, 2 + len(head))
-
-
-def are_even(heads: int, threads: int) -> bool:
-    """Tell whether threads have as many heads each, or many."""
-    return heads % threads == 0 or heads >= _MANY_HEADS * threads
-
-
-class Shares(NamedTuple):
-    """How threads share heads: so many of these share panels, and so many parts of their queries a thread."""
-
-    group: int
-    parts: int
-
-
-def even_shares(nest: Attention, threads: int, cost: float = 1.0) -> Shares:
-    """Choose to let all heads that read the same keys share panels, in parts if they are too few for threads.
-
-    Where that does not pay each head has panels of its own. ``cost``: the time that all parts take together,
-    over that of their heads.
-    """
-    units = nest.heads // nest.group
-    if are_even(units, threads):
-        return Shares(nest.group, 1)
-    parts = threads // gcd(units, threads)
-    is_quicker = units * cost < ceil(units / threads) * threads
-    return Shares(nest.group, parts) if is_quicker and nest.m >= parts * _MANY_QUERIES else Shares(1, 1)
 
 
 def place_blocks(

@@ -44,18 +44,17 @@ from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import finish_tile, panel_order, vectorize_last
 from ..weight_groups import interleave, turn
 from .attention_blocks import (
-    Shares,
     add_up,
     arrange_rows,
     blocks_of_queries,
-    even_shares,
     inline_rounding,
     leave_out_maxima,
     panels,
     place_blocks,
     unrolled,
 )
-from .attention_space import bounded_constraint, bounded_knob, shares_constraints, shares_knobs
+from .attention_shares import Shares, even_shares, shares_constraints, shares_knobs
+from .attention_space import bounded_constraint, bounded_knob
 
 _ROWS = (16, 24, 32)
 _BLOCKS = (16, 32, 64, 96, 128)

@@ -17,7 +17,7 @@ from ..attention_nest import Attention, find_attention
 from ..lane_reduction import best_width
 from ..shared_keys_form import can_share, restate
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from .attention_blocks import Shares, are_even, even_shares
+from .attention_shares import Shares, are_even, even_shares, shares_constraints, shares_knobs
 from .tile_choice import CLEARLY, LEAST_LANES, tile_cost
 
 # So many queries are multiplied with keys where they lie, in caches and beyond: see `_are_dots`.
@@ -324,30 +324,6 @@ def bounded_constraint(can_bound: bool) -> Constraint:
     return Constraint(
         "bounded is 0 or 1, and 0 where scores are more than products times a number or keys no vectors",
         lambda k: 0 <= k["bounded"] <= can_bound,
-    )
-
-
-def shares_knobs(nest: Attention, parts: int) -> tuple[Knob, Knob]:
-    """Return the knobs of what threads share; ``parts``: as many as are chosen without a search."""
-    of_panels = "heads in a row that share panels, as they share keys"
-    return (
-        Knob("group", tuple(sorted({1, nest.group})), of_panels),
-        Knob("parts", tuple(sorted({1, parts})), "parts of the queries of these, for a thread each"),
-    )
-
-
-def shares_constraints(nest: Attention) -> tuple[Constraint, Constraint]:
-    """Return their rules."""
-    groups = sorted({1, nest.group})
-    return (
-        Constraint(
-            f"group is {' or '.join(map(str, groups))}: {nest.group} heads in a row share keys",
-            lambda k: k["group"] in groups,
-        ),
-        Constraint(
-            f"parts divides the blocks of {nest.m} queries",
-            lambda k: k["parts"] >= 1 and ceil(nest.m / k["block"]) % k["parts"] == 0,
-        ),
     )
 
 

@@ -76,9 +76,9 @@ def schedule_lines(
         line, row = sch.split(line, [None, rows])
         if lines % rows:
             partition(sch, line)
-        along = _taps_along(sch, sums, phases)
-        unrolled = [row, *(loop for loop, is_along in zip(window, along, strict=True) if not is_along)]
-        window = [*(loop for loop, is_along in zip(window, along, strict=True) if is_along), *unrolled]
+        along, across = _by_direction(sch, sums, window, phases)
+        unrolled = [row, *across]
+        window = [*along, *unrolled]
     sch.reorder(*outer, blocks, line, tile, *window, vector, lane)
     sch.reverse_compute_at(tail, line)
     make_lines(sch, wide, blocks, phases)
@@ -91,12 +91,16 @@ def schedule_lines(
     sch.decompose_reduction(sums, window[0])
 
 
-def _taps_along(sch: s_tir.Schedule, sums: Any, phases: int) -> list[bool]:
-    """Tell of each axis of the window whether it goes along the line."""
+def _by_direction(
+    sch: s_tir.Schedule, sums: Any, window: Sequence[Any], phases: int
+) -> tuple[list[Any], list[Any]]:
+    """Return the loops over a window that go along the line, and those that go across it."""
     block = sch.get(sums)
     (wide,) = (load for load in loads_of(block.body) if str(load.source.name) == WIDE)
-    along = index_variables(wide.indices[-1 if phases == 1 else -2 :])
-    return [v.var in along for v in block.iter_vars if v.iter_type == IterVar.CommReduce]
+    used = index_variables(wide.indices[-1 if phases == 1 else -2 :])
+    taps = [v.var in used for v in block.iter_vars if v.iter_type == IterVar.CommReduce]
+    along, across = ([loop for loop, at in zip(window, taps, strict=True) if at == d] for d in (True, False))
+    return along, across
 
 
 def blocks_of_lines(sch: s_tir.Schedule) -> tuple[Any, Any, Any]:
