@@ -31,6 +31,7 @@ from .cpu.quantized import QUANTIZED
 from .cpu.repeated import REPEATED
 from .cpu.rows import ROWS
 from .cpu.separable import SEPARABLE
+from .cpu.short_rows import SHORT_ROWS
 from .cpu.swapped import SWAPPED
 from .cpu.swapped_matrix_unit import SWAPPED_MATRIX_UNIT
 from .cpu.transpose import TRANSPOSE
@@ -64,6 +65,7 @@ RULES: tuple[ScheduleRule, ...] = (
     POOLED,
     SEPARABLE,
     LINES,
+    SHORT_ROWS,
     ROWS,
     TRANSPOSE,
     REPEATED,

@@ -11,7 +11,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import Add, Cast, Div, IntImm, Max, Min, Mul, Sub
 from tvm_ffi import structural_map
 
-from .analysis import is_choice, loads_of
+from .analysis import is_choice, loads_of, op_name
 from .restatement import whole
 
 NO_VECTORS = "bfloat16"
@@ -25,6 +25,9 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     Max: tirx.max,
     Min: tirx.min,
 }
+
+_FUNCTIONS = frozenset(f"tirx.{name}" for name in ("exp", "exp2", "log", "sqrt", "rsqrt"))
+"""Those of one argument whose vectors TVM makes."""
 
 
 def decided(value: Any) -> Any:
@@ -48,6 +51,9 @@ def evaluated(value: Any, vector: Callable[[Any], Any]) -> Any:
     if isinstance(value, Cast):
         inner = evaluated(value.value, vector)
         return inner.astype(f"{value.ty.dtype}x{int(inner.ty.dtype.lanes)}")
+    if op_name(value) in _FUNCTIONS:
+        (argument,) = (evaluated(each, vector) for each in value.args)
+        return tirx.call_intrin(argument.ty.dtype, op_name(value), argument)
     operation = _ARITHMETIC[type(value)]
     return operation(evaluated(value.a, vector), evaluated(value.b, vector))
 
@@ -58,6 +64,8 @@ def can_evaluate(value: Any) -> bool:
         return True
     if isinstance(value, Cast):
         return can_evaluate(value.value)
+    if op_name(value) in _FUNCTIONS:
+        return all(map(can_evaluate, value.args))
     return type(value) in _ARITHMETIC and can_evaluate(value.a) and can_evaluate(value.b)
 
 
