@@ -26,6 +26,7 @@ from .cpu.interpolated import INTERPOLATED
 from .cpu.lines import LINES
 from .cpu.matmul import MATMUL
 from .cpu.matrix_unit import MATRIX_UNIT
+from .cpu.parted_sums import PARTED_SUMS
 from .cpu.pooled import POOLED
 from .cpu.quantized import QUANTIZED
 from .cpu.repeated import REPEATED
@@ -49,6 +50,7 @@ RULES: tuple[ScheduleRule, ...] = (
     FLOAT32_MATRIX_UNIT,
     FLOAT32_MATRIX_UNIT_FLAT_PIXELS,
     FLOAT32_MATRIX_UNIT_CHANNELS_FIRST,
+    PARTED_SUMS,
     SWAPPED,
     DOTS,
     QUANTIZED,

@@ -35,6 +35,7 @@ from .matrix_unit_space import (
     tiles_around,
 )
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
+from .parted_sums import PARTED_SUMS
 from .sum_blocks import SUM_BYTES, Blocking, with_sum_blocks
 from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
 
@@ -66,6 +67,9 @@ _OF_LOADS = 2
 
 # What the unit must save to be chosen for it.
 _CLEARLY = 0.93
+
+# What long sums take, in parts, of the time that vectors are estimated at: 0.5 to 0.93.
+_OF_PARTED = 0.8
 
 # Panels that are packed side by side, at most: a row of 32 is a page.
 _BESIDE = 32
@@ -124,7 +128,8 @@ def float32_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     lines = _Tiles(choice, instruction, mr, _elements_split(func, nest, instruction, mr))
     flat = _of_all_rows(func, lines)
     best = lines if flat is None or flat.cycles > lines.cycles else flat
-    if not _is_worth_it(choice, best.mr, best.cycles):
+    vectors = _OF_PARTED if PARTED_SUMS.space(func, target) is not None else 1
+    if not _is_worth_it(choice, best.mr, best.cycles / vectors):
         return None
     return lines.space if flat is None else either_tiles(lines.space, flat.space, flat.mr, best is flat)
 
