@@ -17,6 +17,7 @@ from .cpu.channels_first import (
 )
 from .cpu.conv2d import CONV2D
 from .cpu.dots import DOTS
+from .cpu.few_columns import FEW_COLUMNS
 from .cpu.few_rows import FEW_ROWS
 from .cpu.float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from .cpu.general import GENERAL
@@ -53,6 +54,7 @@ RULES: tuple[ScheduleRule, ...] = (
     PARTED_SUMS,
     SWAPPED,
     DOTS,
+    FEW_COLUMNS,
     QUANTIZED,
     FEW_ROWS,
     MATMUL,
