@@ -117,7 +117,12 @@ def gathered_buffers(body: Any) -> list[Any]:
 
 def has_condition(sch: s_tir.Schedule, block: str) -> bool:
     """Tell whether a block chooses between values by position, as padding does."""
-    return _CHOICE in called(sch.get(sch.get_sblock(block)).body)
+    return chooses(sch.get(sch.get_sblock(block)).body)
+
+
+def chooses(body: Any) -> bool:
+    """Tell whether a statement or expression chooses between values by a condition."""
+    return _CHOICE in called(body)
 
 
 def is_choice(value: Any) -> bool:

@@ -27,7 +27,7 @@ from tvm.tirx import IterVar
 
 from ..machine.errors import InputError
 from ..machine.streaming_store import IMPORT_LLVM, streaming_store
-from .analysis import are_just, index_variables, loads_of
+from .analysis import are_just, chooses, gathered_buffers, index_variables, loads_of
 from .flat_indices import flat
 from .restatement import (
     block_nest,
@@ -41,7 +41,7 @@ from .restatement import (
 )
 from .row_nest import find_rows
 from .vector_columns import columns_of_rows, rows_of_columns
-from .vector_expressions import NO_VECTORS, can_evaluate, evaluated
+from .vector_expressions import FUNCTIONS, NO_VECTORS, can_evaluate, evaluated
 
 BLOCK = "short_rows"
 """The block of the form: as many rows as lanes an iteration."""
@@ -103,15 +103,15 @@ class ShortRows:
     def fits(self, block: Any) -> bool:
         """Tell whether a step is one of these: each of its loads is of its row, or the same for all rows."""
         store, axes = block.body, self._row_axes(block)
-        if not isinstance(store, tirx.BufferStore) or not can_evaluate(store.value):
+        if not isinstance(store, tirx.BufferStore) or chooses(store) or gathered_buffers(store):
             return False
         loads, rows = loads_of(store.value), [axis.var for axis in axes]
         of_row = [(store.buffer, store.indices), *((x.source, x.indices) for x in self.loads_by_row(block))]
         return (
-            all(axis.iter_type == IterVar.DataPar for axis in axes)
+            can_evaluate(store.value, FUNCTIONS)
+            and all(axis.iter_type == IterVar.DataPar for axis in axes)
             and tuple(int(axis.dom.extent) for axis in axes) == self.lead
             and NO_VECTORS not in {str(buffer.dtype) for buffer in (store.buffer, *(x.source for x in loads))}
-            and not any(loads_of(index) for load in loads for index in load.indices)
             and all(self._is_of_row(rows, *each) for each in of_row)
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -11,6 +11,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import Add, Cast, Div, IntImm, Max, Min, Mul, Sub
 from tvm_ffi import structural_map
 
+from ..machine.vector_math import POLYNOMIAL_CALLS
 from .analysis import is_choice, loads_of, op_name
 from .restatement import whole
 
@@ -26,8 +27,8 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     Min: tirx.min,
 }
 
-_FUNCTIONS = frozenset(f"tirx.{name}" for name in ("exp", "exp2", "log", "sqrt", "rsqrt"))
-"""Those of one argument whose vectors TVM makes."""
+FUNCTIONS = POLYNOMIAL_CALLS | {"tirx.sqrt", "tirx.rsqrt"}
+"""Functions of one argument that have vectors; what is computed of them can be stored, but not named."""
 
 
 def decided(value: Any) -> Any:
@@ -51,22 +52,25 @@ def evaluated(value: Any, vector: Callable[[Any], Any]) -> Any:
     if isinstance(value, Cast):
         inner = evaluated(value.value, vector)
         return inner.astype(f"{value.ty.dtype}x{int(inner.ty.dtype.lanes)}")
-    if op_name(value) in _FUNCTIONS:
+    if op_name(value) in FUNCTIONS:
         (argument,) = (evaluated(each, vector) for each in value.args)
         return tirx.call_intrin(argument.ty.dtype, op_name(value), argument)
     operation = _ARITHMETIC[type(value)]
     return operation(evaluated(value.a, vector), evaluated(value.b, vector))
 
 
-def can_evaluate(value: Any) -> bool:
-    """Tell whether `evaluated` knows the operations of an expression; its choices count as elements."""
+def can_evaluate(value: Any, functions: Collection[str] = ()) -> bool:
+    """Tell whether `evaluated` knows the operations of an expression; its choices count as elements.
+
+    ``functions``: those of `FUNCTIONS` that may be called.
+    """
     if not loads_of(value) or isinstance(value, TensorLoad) or is_choice(value):
         return True
     if isinstance(value, Cast):
-        return can_evaluate(value.value)
-    if op_name(value) in _FUNCTIONS:
-        return all(map(can_evaluate, value.args))
-    return type(value) in _ARITHMETIC and can_evaluate(value.a) and can_evaluate(value.b)
+        return can_evaluate(value.value, functions)
+    if op_name(value) in functions:
+        return all(can_evaluate(each, functions) for each in value.args)
+    return type(value) in _ARITHMETIC and all(can_evaluate(each, functions) for each in (value.a, value.b))
 
 
 def at_index(place: Any) -> Any:

@@ -68,7 +68,7 @@ def schedule_few_columns(sch: s_tir.Schedule, *, lanes: int, mr: int, lines: int
     """
     nest = find_contraction(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
-    inline_blocks(sch, [*(n for n in nest.prologue if n != nest.staged), *nest.epilogue[:-1]])
+    inline_blocks(sch, nest.epilogue[:-1])
     total = sch.get_sblock(nest.block)
     _turn_weight(sch, total, nest)
     _, lane = sch.split(sch.get_loops(total)[nest.reductions[-1]], [None, lanes])
@@ -136,10 +136,10 @@ def few_columns_space(func: Any, target: Any) -> KnobSpace | None:
 
 
 def _fits(nest: Contraction) -> bool:
-    """Tell whether vectors of data lie along the sum, and a weight that is as it was has few columns."""
+    """Tell whether there are few columns, and vectors of data that are there, or padded, along the sum."""
     floating = nest.dtype.startswith("float") and nest.data_dtype.startswith("float")
-    as_it_was = nest.weight_block is None and not nest.filled and not nest.batch and not nest.rest
-    return floating and as_it_was and nest.columns <= _MOST and nest.data_channel == nest.data_rank - 1
+    alone = not nest.batch and not nest.rest and {*nest.prologue} <= {nest.staged}
+    return floating and alone and nest.columns <= _MOST and nest.data_channel == nest.data_rank - 1
 
 
 def _is_quicker(nest: Contraction, lanes: int) -> bool:

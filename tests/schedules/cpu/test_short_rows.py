@@ -5,13 +5,15 @@ import pytest
 import tunesmith as ts
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
-from tunesmith.machine.target import as_target
+from tunesmith.machine.target import as_target, host_target
 from tunesmith.schedules import rules_for, vector_columns
 from tunesmith.schedules.algorithms import begin
 from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu.rows import ROWS
 from tunesmith.schedules.cpu.short_rows import SHORT_ROWS
 from tunesmith.schedules.short_rows_form import find_short_rows, restate
+from tvm import te, tirx
+from tvm.script import tirx as T
 
 AVX512, AVX2 = (
     as_target({"kind": "llvm", "mcpu": f"x86-64-{level}", "mtriple": "x86_64-linux", "num-cores": 2})
@@ -122,3 +124,27 @@ def test_no_lane_is_computed_by_itself(target):
     scalar = [line for line in text.splitlines() if line.split()[:1] in (["vmulss"], ["expf"], ["vmaxss"])]
     fmul = [line for line in text.splitlines() if "fmul\ts" in line or "fmaxnm\ts" in line]
     assert not scalar and not fmul
+
+
+def masked_softmax(masks, follow=None):
+    """Return a softmax of 64 x 6 as a model has it: some columns left out, and something after it."""
+    x = te.placeholder((64, 6), "float32", name="x")
+    k, r = te.reduce_axis((0, 6), "k"), te.reduce_axis((0, 6), "r")
+    kept = te.compute(
+        (64, 6), lambda i, j: T.if_then_else(j < 4, x[i, j], -1e9) if masks else x[i, j] * 2, name="kept"
+    )
+    top = te.compute((64,), lambda i: te.max(kept[i, k], axis=k), name="top")
+    e = te.compute((64, 6), lambda i, j: te.exp(kept[i, j] - top[i]), name="e")
+    total = te.compute((64,), lambda i: te.sum(e[i, r], axis=r), name="total")
+    y = te.compute((64, 6), lambda i, j: (follow or (lambda v: v))(e[i, j] / total[i]), name="y")
+    return te.create_prim_func([x, y])
+
+
+@pytest.mark.parametrize("follow", [None, te.tanh, te.sigmoid, tirx.erf, te.sqrt])
+def test_steps_of_a_model_are_right(follow, assert_same_outputs):
+    func = masked_softmax(masks=False, follow=follow)
+    assert_same_outputs(func, SHORT_ROWS.scheduled(func, AVX512 if facts(host_target()).has_masks else AVX2))
+
+
+def test_a_step_that_chooses_is_left_to_rows():
+    assert rules_for(masked_softmax(masks=True), AVX512)[0] is ROWS
