@@ -37,8 +37,12 @@ _MASKED_BITS = 512
 
 
 def can_stage(nest: Contraction) -> bool:
-    """Tell whether data of a plain product lie side by side along the rows, so that a copy may turn them."""
-    return nest.plain and nest.staged is None and nest.data_channel != nest.data_rank - 1
+    """Tell whether data of a plain product lie side by side along the rows, so that a copy may turn them.
+
+    They must be as they were: TVM cannot turn a copy of what a block before makes of other axes.
+    """
+    as_they_were = nest.staged is None and {*nest.prologue} <= {nest.weight_block}
+    return nest.plain and as_they_were and nest.data_channel != nest.data_rank - 1
 
 
 def stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, stage: int, products: int) -> None:

@@ -52,6 +52,15 @@ def test_a_part_of_the_weight_keeps_to_l2(n, k, parts):
     assert parts_of(product(32, n, k)) == parts
 
 
+def test_every_point_of_data_across_the_sum_is_right(assert_right):
+    workload = product(48, 20, 8192, "TN")
+    space = PARTED_SUMS.space(workload.func, AVX512)
+    for knobs in space.points[:: max(1, len(space) // 4)]:
+        assert_right(workload, PARTED_SUMS.scheduled(workload.func, AVX512, knobs))
+    with pytest.raises(InputError, match="stage"):
+        space.check({"stage": 1})
+
+
 def test_threads_share_the_parts():
     three = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 3})
     workload = product(32, 16, 15360)
