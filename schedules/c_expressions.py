@@ -232,15 +232,23 @@ class Expressions:
             return "((union {{ {} from; {} to; }}){{{}}}).to".format(*kinds, self.write(*node.args)), _ATOM
         if function == "call_llvm_pure_intrin" and node.args[0].value in _dot_instructions():
             return self._dot_products(_dot_instructions()[node.args[0].value], node.args[1:]), _ATOM
-        if dtype not in ("float32", "float64"):
+        vector = _VECTOR.fullmatch(dtype)
+        scalar = f"{vector[1]}" if vector else dtype
+        if scalar not in ("float32", "float64") or function not in ("sigmoid", *_MATH):
             raise no_words_for(node)
-        suffix = "f" if dtype == "float32" else ""
-        arguments = [self.write(each) for each in node.args]
-        if function == "sigmoid":
-            return f"1.0{suffix} / (1.0{suffix} + exp{suffix}(-({arguments[0]})))", 11
-        if function not in _MATH:
-            raise no_words_for(node)
-        return f"{function}{suffix}({', '.join(arguments)})", _ATOM
+        suffix, arguments = "f" if scalar == "float32" else "", [self.write(each) for each in node.args]
+        if vector:
+            return self._lane_by_lane(function, suffix, dtype, arguments), _ATOM
+        return _function(function, suffix, arguments)
+
+    def _lane_by_lane(self, function: str, suffix: str, dtype: str, arguments: list[str]) -> str:
+        """Write a call of a function that calls one of C's for each lane of a vector."""
+        kind, lanes = self.type(dtype), dtype.rpartition("x")[2]
+        text, _ = _function(function, suffix, ["x[i]"])
+        name = f"{function}_{kind}"
+        loop = f"    for (int i = 0; i < {lanes}; ++i) x[i] = {text};"
+        self.helpers[name] = f"static inline {kind} {name}({kind} x) {{\n{loop}\n    return x;\n}}"
+        return f"{name}({', '.join(arguments)})"
 
     def _dot_products(self, instruction: DotInstruction, operands: Any) -> str:
         """Write a call of a function that does what an instruction does, on any CPU."""
@@ -271,6 +279,13 @@ def identifier(text: str) -> str:
     name = "".join(c if c.isalnum() and c.isascii() else "_" for c in text)
     name = f"_{name}" if name[:1].isdigit() else name
     return f"{name}_" if name in _RESERVED or name.removesuffix("f") in _MATH else name
+
+
+def _function(function: str, suffix: str, arguments: list[str]) -> tuple[str, int]:
+    """Write a call of a function of numbers, and say how strongly it binds."""
+    if function == "sigmoid":
+        return f"1.0{suffix} / (1.0{suffix} + exp{suffix}(-({arguments[0]})))", 11
+    return f"{function}{suffix}({', '.join(arguments)})", _ATOM
 
 
 def c_type(dtype: Any) -> str:

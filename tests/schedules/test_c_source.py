@@ -40,6 +40,10 @@ CASES = [
     ("max_pool2d", {**POOL, "padding": 1}, "float32"),
     ("max_pool2d", POOL, "int8"),
     ("avg_pool2d", POOL, "float32"),
+    ("softmax", {"m": 37, "n": 3}, "float32"),
+    ("log_softmax", {"m": 37, "n": 5}, "float64"),
+    ("matmul", {"m": 20, "n": 24, "k": 36864}, "float32"),
+    ("conv2d", {**CONV, "h": 16, "w": 16, "ci": 64, "co": 3, "groups": 1, "layout": "NHWC"}, "float32"),
 ]
 
 
@@ -74,6 +78,7 @@ def test_it_compiles_alone_and_computes_the_same(operator, shape, dtype, check):
         ("relu", {"m": 9, "n": 64}),
         ("relu", {"m": 16, "n": 33}),
         ("softmax", {"m": 5, "n": 104}),
+        ("softmax", {"m": 32, "n": 3}),
         ("layer_norm", {"m": 5, "n": 102}),
         ("transpose", {"c": 32, "d": 48, "order": "abdc"}),
         ("transpose", {"b": 3, "c": 32, "d": 48, "order": "adbc"}),
