@@ -61,6 +61,11 @@ def test_every_point_of_data_across_the_sum_is_right(assert_right):
         space.check({"stage": 1})
 
 
+def test_tiles_ask_for_the_next_panel_where_they_can_share_that():
+    spaces = [PARTED_SUMS.space(product(*shape).func, AVX512) for shape in ((64, 64, 4096), (1, 32, 8192))]
+    assert [space.default["fetch"] for space in spaces] == [1, 0]
+
+
 def test_threads_share_the_parts():
     three = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 3})
     workload = product(32, 16, 15360)
