@@ -233,8 +233,10 @@ class Expressions:
         if function == "call_llvm_pure_intrin" and node.args[0].value in _dot_instructions():
             return self._dot_products(_dot_instructions()[node.args[0].value], node.args[1:]), _ATOM
         vector = _VECTOR.fullmatch(dtype)
-        scalar = f"{vector[1]}" if vector else dtype
+        scalar = vector[1] if vector else dtype
         if scalar not in ("float32", "float64") or function not in ("sigmoid", *_MATH):
+            raise no_words_for(node)
+        if vector and len(node.args) > 1:
             raise no_words_for(node)
         suffix, arguments = "f" if scalar == "float32" else "", [self.write(each) for each in node.args]
         if vector:
@@ -242,7 +244,7 @@ class Expressions:
         return _function(function, suffix, arguments)
 
     def _lane_by_lane(self, function: str, suffix: str, dtype: str, arguments: list[str]) -> str:
-        """Write a call of a function that calls one of C's for each lane of a vector."""
+        """Write a call of a function that calls one of C's, of one argument, for each lane of a vector."""
         kind, lanes = self.type(dtype), dtype.rpartition("x")[2]
         text, _ = _function(function, suffix, ["x[i]"])
         name = f"{function}_{kind}"
