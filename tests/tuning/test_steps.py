@@ -30,7 +30,8 @@ def test_each_step_is_right_and_timed():
     found = time_steps(workload, schedule)
     assert [step.step for step in found] == list(range(len(found)))
     assert len(found) > 5
-    assert all(step.status == "ok" and step.verified and step.median_s > 0 for step in found)
+    assert [(step.step, step.status, step.message) for step in found if step.status != "ok"] == []
+    assert all(step.verified and step.median_s > 0 for step in found)
     assert found[0].loop_nest == loop_nest(workload.func) and found[0].gain is None
     assert all(step.gain > 0 and step.gain_in_all > 0 and step.changes for step in found[1:])
     # Vectors and registers: on any machine several times as fast.
