@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import cache
 from typing import Any
@@ -12,14 +11,8 @@ from tvm.script import tirx as T
 
 from ..machine.dot_instructions import DOT_INSTRUCTIONS, DotInstruction
 from ..machine.errors import InputError
+from .c_scalars import MATH_FUNCTIONS, c_type, identifier, number
 
-_TYPES = {
-    "bool": "bool",
-    "float16": "_Float16",
-    "float32": "float",
-    "float64": "double",
-    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}
 _VECTOR = re.compile(r"([a-z]+(\d+))x(\d+)")
 # The weakest binding first: an operand that binds weaker than its operator gets parentheses.
 _OPERATORS: dict[str, tuple[str, int]] = {
@@ -48,32 +41,6 @@ _CONDITIONAL, _UNARY, _ATOM = 1, 12, 13
 # Few know how strongly these bind, and compilers warn.
 _CONFUSING = ("||", "|", "^", "&", "<<", ">>")
 _ASSOCIATIVE = ("+", "&&", "||")
-# Functions of <math.h>; those of float end in f.
-_MATH = (
-    *("acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "erf", "exp", "exp2", "fabs", "floor", "fmod"),
-    *(
-        "log",
-        "log10",
-        "log1p",
-        "log2",
-        "nearbyint",
-        "pow",
-        "rint",
-        "round",
-        "sin",
-        "sinh",
-        "sqrt",
-        "tan",
-        "tanh",
-    ),
-    "trunc",
-)
-_RESERVED = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int "
-    "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
-    "volatile while bool true false max min alloc floor_div floor_mod main abort exit free abs div gamma "
-    "j0 j1 jn y0 y1 yn remainder".split()
-)
 ALIGNMENT = 64
 """Bytes: where arrays begin that the C itself makes."""
 
@@ -150,7 +117,7 @@ class Expressions:
         if isinstance(node, ir.Var):
             return self.names[node], _ATOM
         if isinstance(node, tirx.IntImm | tirx.FloatImm):
-            return _number(node), _ATOM if node.value >= 0 else _UNARY
+            return number(node), _ATOM if node.value >= 0 else _UNARY
         if kind in _OPERATORS:
             return self._operation(node, kind)
         if isinstance(node, tirx.Max | tirx.Min):
@@ -234,7 +201,7 @@ class Expressions:
             return self._dot_products(_dot_instructions()[node.args[0].value], node.args[1:]), _ATOM
         vector = _VECTOR.fullmatch(dtype)
         scalar = vector[1] if vector else dtype
-        if scalar not in ("float32", "float64") or function not in ("sigmoid", *_MATH):
+        if scalar not in ("float32", "float64") or function not in ("sigmoid", *MATH_FUNCTIONS):
             raise no_words_for(node)
         if vector and len(node.args) > 1:
             raise no_words_for(node)
@@ -276,40 +243,11 @@ def _dot_instructions() -> dict[int, DotInstruction]:
     return {T.llvm_lookup_intrinsic_id(each.function): each for each in DOT_INSTRUCTIONS}
 
 
-def identifier(text: str) -> str:
-    """Return a name that C has no other use for."""
-    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in text)
-    name = f"_{name}" if name[:1].isdigit() else name
-    return f"{name}_" if name in _RESERVED or name.removesuffix("f") in _MATH else name
-
-
 def _function(function: str, suffix: str, arguments: list[str]) -> tuple[str, int]:
     """Write a call of a function of numbers, and say how strongly it binds."""
     if function == "sigmoid":
         return f"1.0{suffix} / (1.0{suffix} + exp{suffix}(-({arguments[0]})))", 11
     return f"{function}{suffix}({', '.join(arguments)})", _ATOM
-
-
-def c_type(dtype: Any) -> str:
-    """Return C's name of a dtype."""
-    found = _TYPES.get(str(dtype))
-    if found is None:
-        raise InputError(f"standard C has no type for {dtype}: use --as llvm")
-    return found
-
-
-def _number(node: Any) -> str:
-    """Write a number with its type."""
-    dtype, value = str(node.ty.dtype), node.value
-    if dtype == "bool":
-        return "true" if value else "false"
-    if not isinstance(node, tirx.FloatImm):
-        return str(int(value)) + ("LL" if dtype == "int64" and abs(value) > 2**31 - 1 else "")
-    if math.isinf(value):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    if math.isnan(value):
-        return "NAN"
-    return f"{float(value)!r}{'f' if dtype == 'float32' else ''}"
 
 
 def no_words_for(node: Any, what: str = "") -> InputError:

@@ -18,7 +18,8 @@ from tvm_ffi import structural_walk
 
 from ..machine.streaming_store import stored_by
 from .analysis import loads_of
-from .c_expressions import ALIGNMENT, Expressions, c_type, identifier, no_words_for
+from .c_expressions import ALIGNMENT, Expressions, no_words_for
+from .c_scalars import c_type, identifier
 
 # Larger arrays are allocated: every thread has a stack of its own, perhaps a small one.
 _STACK_BYTES = 1 << 15

@@ -19,7 +19,8 @@ Images may each be a product of its own, by the same taps: of one image among ot
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -28,16 +29,7 @@ from tvm import te
 from ..machine.errors import InputError
 from .channels_first_nest import ChannelsFirst, find_channels_first
 from .flat_indices import flat, unflat
-from .restatement import (
-    placeholders,
-    replaced,
-    stage_nests,
-    summed_term,
-    whole,
-    with_block_order,
-    with_nests,
-    without_buffers,
-)
+from .restatement import of_stages, placeholders, replaced, summed_term, whole, with_block_order
 
 TAPS, PIXELS, SUMS, OUTPUT = (f"flat_{step}" for step in ("taps", "pixels", "sums", "output"))
 """The blocks: the weight and the image as matrices, their product, and what it becomes."""
@@ -91,67 +83,41 @@ def restate(func: Any, lanes: int, apart: int = 0) -> Any:
     if found is None:
         raise InputError(f"the function is no convolution of channels first in vectors of {lanes} pixels")
     given = [found.image, found.weight.source, *found.beside, found.output]
-    inner, buffers = stage_nests(given, _define_apart(found) if apart else _define(found))
-    extents = pixels_of(found.output)
-
-    def by_output(n: Any, o: Any, *place: Any) -> tuple[Any, ...]:
-        return (n, o, flat(extents, whole(0), place)) if apart else (o, flat(extents, n, place))
-
-    return with_block_order(with_nests(without_buffers(func), inner, buffers), OUTPUT, by_output)
+    new = of_stages(func, given, _define(found, apart))
+    return with_block_order(new, OUTPUT, partial(_column, pixels_of(found.output), apart))
 
 
-def _define_apart(found: ChannelsFirst) -> list[Any]:
-    """Return the TE tensors image, weight, what is added, and the output, of a product for each image."""
-    extents = pixels_of(found.output)
-    x, w, *others = placeholders([found.image, found.weight.source, *found.beside])
-    images, outputs = (int(extent) for extent in found.output.shape[:2])
-    channels, none = int(w.shape[1]), [whole(0)] * len(extents)
-
-    def pixel(n: Any, c: Any, s: Any) -> Any:
-        return x(n, c, *none[1:], s)
-
-    taps = te.compute((images, outputs, channels), lambda n, o, c: w(o, c, *none), name=TAPS)
-    pixels = te.compute((images, channels, prod(extents)), pixel, name=PIXELS)
-    k = te.reduce_axis((0, channels), "k0")
-
-    def product(n: Any, o: Any, s: Any) -> Any:
-        operands = {found.data: pixels(n, k, s), found.weight: taps(n, o, k)}
-        return te.sum(replaced(summed_term(found.block), operands), axis=k)
-
-    sums = te.compute((images, outputs, prod(extents)), product, name=SUMS)
-    tensors = dict(zip(found.beside, others, strict=True))
-
-    def output(*index: Any) -> Any:
-        n, o, *place = index
-        return found.finished(sums(n, o, flat(extents, whole(0), place)), tensors, index)
-
-    return [x, w, *others, te.compute(found.output.shape, output, name=OUTPUT)]
-
-
-def _define(found: ChannelsFirst) -> list[Any]:
+def _define(found: ChannelsFirst, apart: int) -> list[Any]:
     """Return the TE tensors image, weight, what is added, and the output."""
     extents = pixels_of(found.output)
     x, w, *others = placeholders([found.image, found.weight.source, *found.beside])
     images, outputs = (int(extent) for extent in found.output.shape[:2])
     channels, none = int(w.shape[1]), [whole(0)] * len(extents)
+    batch, columns = ([images], prod(extents)) if apart else ([], images * prod(extents))
 
-    def pixel(c: Any, s: Any) -> Any:
-        n, at = unflat([prod(extents)], s) if images > 1 else (whole(0), s)
+    def pixel(*index: Any) -> Any:
+        *batched, c, s = index
+        n, at = (*batched, s) if apart else unflat([prod(extents)], s) if images > 1 else (whole(0), s)
         return x(n, c, *none[1:], at)
 
-    taps = te.compute((outputs, channels), lambda o, c: w(o, c, *none), name=TAPS)
-    pixels = te.compute((channels, images * prod(extents)), pixel, name=PIXELS)
+    taps = te.compute((*batch, outputs, channels), lambda *index: w(*index[-2:], *none), name=TAPS)
+    pixels = te.compute((*batch, channels, columns), pixel, name=PIXELS)
     k = te.reduce_axis((0, channels), "k0")
 
-    def product(o: Any, s: Any) -> Any:
-        operands = {found.data: pixels(k, s), found.weight: taps(o, k)}
+    def product(*index: Any) -> Any:
+        *batched, o, s = index
+        operands = {found.data: pixels(*batched, k, s), found.weight: taps(*batched, o, k)}
         return te.sum(replaced(summed_term(found.block), operands), axis=k)
 
-    sums = te.compute((outputs, images * prod(extents)), product, name=SUMS)
+    sums = te.compute((*batch, outputs, columns), product, name=SUMS)
     tensors = dict(zip(found.beside, others, strict=True))
 
     def output(*index: Any) -> Any:
-        n, o, *place = index
-        return found.finished(sums(o, flat(extents, n, place)), tensors, index)
+        return found.finished(sums(*_column(extents, apart, *index)), tensors, index)
 
     return [x, w, *others, te.compute(found.output.shape, output, name=OUTPUT)]
+
+
+def _column(extents: Sequence[int], apart: int, n: Any, o: Any, *place: Any) -> tuple[Any, ...]:
+    """Return where the sums have a pixel of an output."""
+    return (n, o, flat(extents, whole(0), place)) if apart else (o, flat(extents, n, place))

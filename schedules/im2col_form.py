@@ -25,16 +25,7 @@ from tvm import te
 from ..machine.errors import InputError
 from .channels_first_nest import ChannelsFirst, find_channels_first, padded_image
 from .flat_indices import flat, unflat
-from .restatement import (
-    STEP,
-    placeholders,
-    replaced,
-    stage_nests,
-    summed_term,
-    with_block_order,
-    with_nests,
-    without_buffers,
-)
+from .restatement import STEP, of_stages, placeholders, replaced, summed_term, with_block_order
 
 MARGIN, WINDOWS = f"{STEP}margin", f"{STEP}windows"
 """The blocks that pad an image, and that copy what is under each window: steps of their own."""
@@ -67,13 +58,13 @@ def restate(func: Any) -> Any:
     if found is None:
         raise InputError("the function is no convolution of channels first by a weight along the sum")
     given = [found.image, found.weight.source, *found.beside, found.output]
-    inner, buffers = stage_nests(given, _define(found))
+    new = of_stages(func, given, _define(found))
     _, _, *extents = map(int, found.output.shape)
 
     def by_window(n: Any, o: Any, *place: Any) -> tuple[Any, Any]:
         return flat(extents, n, place), o
 
-    return with_block_order(with_nests(without_buffers(func), inner, buffers), OUTPUT, by_window)
+    return with_block_order(new, OUTPUT, by_window)
 
 
 def _define(found: ChannelsFirst) -> list[Any]:

@@ -21,15 +21,7 @@ from tvm import te
 from ..machine.errors import InputError
 from .chain import ProductChain, product_chain
 from .contraction import find_contraction
-from .restatement import (
-    STEP,
-    placeholders,
-    replaced,
-    stage_nests,
-    summed_term,
-    with_nests,
-    without_buffers,
-)
+from .restatement import STEP, of_stages, placeholders, replaced, summed_term
 
 DATA, WEIGHT, PARTS = (f"parted_sums_{each}" for each in ("data", "weight", "product"))
 OUTPUT = f"{STEP}parted_sums_output"
@@ -67,8 +59,7 @@ def restate(func: Any, parts: int) -> Any:
     if found is None or found.nest.depth % parts:
         raise InputError(f"the function is no product whose sum consists of {parts} parts")
     given = [found.data.source, found.weight.source, *found.beside, found.output]
-    body, between = stage_nests(given, _define(found, parts))
-    return with_nests(without_buffers(func), body, between)
+    return of_stages(func, given, _define(found, parts))
 
 
 def _define(found: ProductChain, parts: int) -> list[Any]:

@@ -45,6 +45,11 @@ def with_stages(func: Any, block: str, operands: Sequence[Any], tensors: Sequenc
     return with_nests(func, body, buffers)
 
 
+def of_stages(func: Any, given: Sequence[Any], tensors: Sequence[Any]) -> Any:
+    """Return a function of the same parameters that consists of TE stages: see `stage_nests`."""
+    return with_nests(without_buffers(func), *stage_nests(given, tensors))
+
+
 def stage_nests(given: Sequence[Any], tensors: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return the loop nests of TE stages, and the buffers between them.
 

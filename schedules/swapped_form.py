@@ -19,15 +19,7 @@ from tvm import te
 from ..machine.errors import InputError
 from .chain import ProductChain, product_chain
 from .contraction import find_contraction
-from .restatement import (
-    STEP,
-    placeholders,
-    replaced,
-    stage_nests,
-    summed_term,
-    with_nests,
-    without_buffers,
-)
+from .restatement import STEP, of_stages, placeholders, replaced, summed_term
 
 TURNED, OUTPUT = f"{STEP}swapped_turned", f"{STEP}swapped_output"
 """The blocks that turn the result back, and what follows, if anything does; the other is the product."""
@@ -67,8 +59,7 @@ def restate(func: Any) -> Any:
     if found is None:
         raise InputError("the function is no product by a weight that lies along the sum")
     given = [found.data.source, found.weight.source, *found.beside, found.output]
-    body, between = stage_nests(given, _define(found))
-    return with_nests(without_buffers(func), body, between)
+    return of_stages(func, given, _define(found))
 
 
 def _define(found: ProductChain) -> list[Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
-from tunesmith.machine import peak_kernels, peaks
+from tunesmith.machine import multiply_adds, peak_kernels, peaks
 from tunesmith.machine.arrays import aligned_copy, aligned_empty, as_tensor
 from tunesmith.machine.dot_instructions import DOT_INSTRUCTIONS
 from tunesmith.machine.facts import facts, has_feature
@@ -20,7 +20,7 @@ def built(func):
     return tvm.compile(func, target=host_target())
 
 
-@pytest.mark.parametrize("accumulators", peaks._ACCUMULATORS)
+@pytest.mark.parametrize("accumulators", multiply_adds.ACCUMULATORS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_multiply_add_is_done_in_registers(accumulators, dtype):
     here = facts(host_target())
@@ -75,9 +75,9 @@ def test_dot_products_sum_every_product(instruction):
 
 def test_the_peak_of_float32_is_that_of_vectors(monkeypatch):
     """Also where tiles multiply its parts."""
-    monkeypatch.setattr(peaks, "has_feature", lambda *_: True)
-    assert peaks._tiled("float32") is None
-    assert peaks._tiled("bfloat16").mnemonic == "tdpbf16ps"
+    monkeypatch.setattr(multiply_adds, "has_feature", lambda *_: True)
+    assert multiply_adds.tiles_of("float32") is None
+    assert multiply_adds.tiles_of("bfloat16").mnemonic == "tdpbf16ps"
 
 
 def test_reading_reads_everything_every_time():

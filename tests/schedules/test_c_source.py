@@ -4,7 +4,8 @@ import tunesmith as ts
 from tunesmith.machine.arrays import aligned_copy, aligned_empty
 from tunesmith.machine.errors import InputError
 from tunesmith.schedules import rules_for
-from tunesmith.schedules.c_expressions import Expressions, identifier
+from tunesmith.schedules.c_expressions import Expressions
+from tunesmith.schedules.c_scalars import identifier
 from tunesmith.schedules.c_source import c_source
 from tunesmith.tuning.measuring.verdict import compare
 from tunesmith.tuning.measuring.verification import (

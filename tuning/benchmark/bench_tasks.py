@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from ...machine.peaks import multiply_add_call
+from ...machine.multiply_adds import multiply_add_call
 from ..measuring.cases import CASES, Cases, loaded_cases
 from ..measuring.library import LoadedKernel
 from ..measuring.measurement import seconds_of, warm_seconds
