@@ -130,12 +130,17 @@ def rule(name: str) -> ScheduleRule:
 
 
 def rules_for(func: Any, target: Any) -> list[ScheduleRule]:
-    """Return the rules that apply to a PrimFunc, best first."""
-    return [rule for rule in schedule_rules().values() if rule.space(func, target) is not None]
+    """Return the rules that apply to a PrimFunc, best first: that of the default schedule.
+
+    Those that leave the default to others (`KnobSpace.preferred`) come last.
+    """
+    spaces = [(rule, rule.space(func, target)) for rule in schedule_rules().values()]
+    found = [(rule, space.preferred) for rule, space in spaces if space is not None]
+    return [rule for rule, _ in sorted(found, key=lambda each: not each[1])]
 
 
 def apply_default(func: Any, target: Any) -> tuple[Any, ScheduleRule]:
-    """Schedule a PrimFunc by the first rule that applies, with its default knobs.
+    """Schedule a PrimFunc by the first rule that applies and is preferred, with its default knobs.
 
     Returns
     -------
@@ -144,5 +149,5 @@ def apply_default(func: Any, target: Any) -> tuple[Any, ScheduleRule]:
     rule : ScheduleRule
         The rule that was used.
     """
-    attempts = ((rule.scheduled(func, target), rule) for rule in schedule_rules().values())
+    attempts = ((rule.default(func, target), rule) for rule in schedule_rules().values())
     return next((schedule, rule) for schedule, rule in attempts if schedule is not None)

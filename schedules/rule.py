@@ -26,7 +26,7 @@ class ScheduleRule:
     The same object is
 
     - a hand schedule: ``rule.scheduled(func, target, mr=8, nr=32)``;
-    - a default schedule: ``rule.scheduled(func, target)``;
+    - a default schedule: ``rule.default(func, target)``;
     - a search space: ``rule.space(func, target)``;
     - a dlight rule: ``dlight.ApplyDefaultSchedule(rule)``;
     - a MetaSchedule space: ``with target: meta_schedule.tune_tir(..., space=rule)``.
@@ -57,6 +57,16 @@ class ScheduleRule:
         with blamed(f"the space of the schedule {self.name!r}", self.open_space):
             return self.open_space(func, target)
 
+    def preferred_space(self, func: Any, target: Any) -> KnobSpace | None:
+        """Return the space, or None where the rule does not apply or leaves the default to others."""
+        space = self.space(func, target)
+        return space if space is not None and space.preferred else None
+
+    def default(self, func: Any, target: Any) -> Any:
+        """Return the default schedule, or None where the rule does not apply or leaves it to others."""
+        space = self.preferred_space(func, target)
+        return None if space is None else self._rewritten(func, space.default)
+
     def scheduled(self, func: Any, target: Any, knobs: Knobs | None = None) -> Any:
         """Return the schedule with the given knobs; those left out have their default.
 
@@ -76,12 +86,12 @@ class ScheduleRule:
         return self._rewritten(func, space.check(knobs or {}))
 
     def apply(self, func: Any, target: Any, tunable: bool) -> Any:
-        """Apply the default schedule: dlight's interface. Returns None where the rule does not apply.
+        """Apply the default schedule, if any: dlight's interface.
 
         What dlight schedules is compiled by TVM as it is, so it is finished.
         """
         del tunable
-        schedule = self.scheduled(func, target)
+        schedule = self.default(func, target)
         return None if schedule is None else s_tir.Schedule(finished(schedule.mod, target))
 
     def __call__(self, sch: Any) -> list[Any]:

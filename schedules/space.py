@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -100,18 +100,23 @@ class KnobSpace:
         The point chosen without a search; it lies in the space.
     alternative : mapping or None
         The default of another part of the space: what completes knobs that the default does not fit.
+    preferred : bool
+        Whether the default may be that of the computation. Where it may not, another rule's is likely faster:
+        the points are there to be chosen by hand, or found by tuning.
     """
 
     knobs: tuple[Knob, ...]
     constraints: tuple[Constraint, ...]
     default: Knobs
     alternative: Knobs | None = None
+    preferred: bool = True
 
     def in_form(self, knob: Knob, default: int) -> KnobSpace:
         """Return the same space after the knob of a form, which has no values but its candidates."""
         values = knob.values
         rule = f"{knob.name} is {values[0] if len(values) == 1 else f'one of {values}'}"
-        return KnobSpace(
+        return replace(
+            self,
             knobs=(knob, *self.knobs),
             constraints=(Constraint(rule, lambda k: k[knob.name] in values), *self.constraints),
             default={knob.name: default, **self.default},

@@ -128,7 +128,7 @@ def _rule_named(name: str) -> ScheduleRule:
 
 def _default_rule(workload: Workload, target: Any) -> tuple[ScheduleRule, KnobSpace]:
     for rule in schedules.schedule_rules().values():
-        knobs = rule.space(workload.func, target)
+        knobs = rule.preferred_space(workload.func, target)
         if knobs is not None:
             return rule, knobs
     raise InputError(

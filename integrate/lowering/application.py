@@ -119,7 +119,7 @@ def _candidates(
             time = f"record {record.id}: {record.median_s * 1e3:.4g} ms"
             yield RECORD, record.space, time, lambda: scheduled_from_record(record, func, target), record
     for rule in schedules.schedule_rules().values() if defaults else ():
-        yield DEFAULT, rule.name, reason, lambda rule=rule: rule.scheduled(func, target), None
+        yield DEFAULT, rule.name, reason, lambda rule=rule: rule.default(func, target), None
 
 
 def _choice(name: str, workload: Workload | None, origin: str, space: str, reason: str) -> Choice:

@@ -21,7 +21,7 @@ where a result has 8; scores stay float32, and have maxima.
 
 from __future__ import annotations
 
-from math import ceil, isinf
+from math import ceil, inf, isinf
 from typing import Any
 
 from tvm import s_tir
@@ -55,6 +55,7 @@ from .attention_blocks import (
 )
 from .attention_shares import Shares, even_shares, shares_constraints, shares_knobs
 from .attention_space import bounded_constraint, bounded_knob
+from .matrix_unit_space import OF_VECTORS
 
 _ROWS = (16, 24, 32)
 _BLOCKS = (16, 32, 64, 96, 128)
@@ -66,10 +67,10 @@ _KEPT, _TILES = 7 / 8, 4
 # What parts of 200 queries take together, on one thread, as each makes panels of its own.
 _COST_OF_PARTS = 1.12
 
-# Cycles on a Xeon with AMX, beside those of `attention`: what a product saves; what a score costs, an element
-# of panels, one of a query, and a head. Fitted to 77 shapes of 8 heads, 16 to 1024 queries of 32 to 128: of
-# those chosen by it one takes longer, 1.03; the others 0.69 to 0.97.
-_SAVED, _OF_SCORE, _OF_PANEL, _OF_QUERY, _OF_HEAD = 0.0137, 0.37, 0.61, 1.15, 740
+# Cycles on a Xeon with AMX: what a product takes in `attention`, and what it saves; what a score costs, an
+# element of panels, one of a query, and a head. 512 queries of 64 and of 128, and 1024 of 64, take 0.92, 0.77
+# and 0.91 of the time.
+_OF_PRODUCT, _SAVED, _OF_SCORE, _OF_PANEL, _OF_QUERY, _OF_HEAD = 0.037, 0.0162, 1.38, 0.61, 1.15, 740
 
 
 def schedule_attention_matrix_unit(
@@ -217,6 +218,7 @@ def _algorithm(knobs: Knobs) -> str | None:
 def attention_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the space of tiles, or None where it is no such attention, or vectors are as fast.
 
+    It is preferred where the unit takes `OF_VECTORS` of their time at most.
     Elements of a key, and columns, fill steps and tiles; keys do, or are padded.
     """
     nest = find_attention(func)
@@ -230,7 +232,8 @@ def attention_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     mr = _rows(nest, shares.parts)
     if not mr:
         shares, mr = Shares(1, 1), _rows(nest, 1)
-    if not _is_worth_it(nest, mr, shares, instruction):
+    share = _share_of_vectors(nest, mr, shares, instruction)
+    if share >= 1:
         return None
     # Scores that take the place of weights are as exact as these: in three parts.
     bounded = instruction.parts > 1 and can_bound(func, nest) and _are_finite(held_blocks(func)[nest.score])
@@ -261,7 +264,7 @@ def attention_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
         bounded_constraint(bounded),
         *shares_constraints(nest),
     )
-    return KnobSpace(knobs, constraints, default)
+    return KnobSpace(knobs, constraints, default, preferred=share < OF_VECTORS)
 
 
 def _rows(nest: Attention, parts: int) -> int:
@@ -287,20 +290,20 @@ def _block(nest: Attention, mr: int, instruction: TileInstruction, machine: Fact
     return mr * next(count for count in counts if ceil(tiles / count) % parts == 0)
 
 
-def _is_worth_it(nest: Attention, mr: int, shares: Shares, instruction: TileInstruction) -> bool:
-    """Tell whether the unit saves more of the products than splitting operands and weights takes.
+def _share_of_vectors(nest: Attention, mr: int, shares: Shares, instruction: TileInstruction) -> float:
+    """Estimate which part of the time of vectors the unit takes, splitting operands and weights included.
 
     Operands of bfloat16 are not split: 12 heads of 16 to 128 queries take 0.37 to 1.01 of the time so.
     """
     if nest.m < TILE_ROWS or instruction.parts == 1:
-        return nest.m >= TILE_ROWS
+        return inf if nest.m < TILE_ROWS else 0.0
     width, each = instruction.elements, nest.d + nest.columns
     rows, keys = ceil(nest.m / mr) * mr, ceil(nest.n / width) * width
     seen = 1.0 if nest.ahead is None else ((nest.m + mr) / 2 + nest.ahead) / nest.n
     scores = rows * keys * min(seen, 1)
     panels = keys * each * shares.parts / shares.group
-    splitting = _OF_SCORE * scores + _OF_PANEL * panels + _OF_QUERY * nest.m * nest.d
-    return splitting + _OF_HEAD < _SAVED * scores * each
+    splitting = _OF_SCORE * scores + _OF_PANEL * panels + _OF_QUERY * nest.m * nest.d + _OF_HEAD
+    return 1 + (splitting / (scores * each) - _SAVED) / _OF_PRODUCT
 
 
 ATTENTION_MATRIX_UNIT = ScheduleRule(

@@ -108,7 +108,8 @@ def channel_lines_space(func: Any, target: Any) -> KnobSpace | None:
     tiles = _line_tiles(func, target)
     if tiles is None or not tiles.reads_weight_from_l2():
         return None
-    share = next((share for rule, share in _SHARES if rule.space(func, target) is not None), None)
+    others = (share for rule, share in _SHARES if rule.preferred_space(func, target) is not None)
+    share = next(others, None)
     if share is not None and not tiles.is_quicker(share):
         return None
     outputs, vectors = tiles.best()

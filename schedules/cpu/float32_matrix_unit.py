@@ -9,7 +9,7 @@ docs/schedules.md.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from math import ceil, inf, prod
 from typing import Any
 
 from tvm import s_tir
@@ -28,6 +28,7 @@ from .flat_rows import either_tiles, tiles_algorithm
 from .matrix_unit import schedule_matrix_unit
 from .matrix_unit_space import (
     LEAST_CYCLES,
+    OF_VECTORS,
     columns_of_tile,
     depth_of_step,
     instruction_for,
@@ -35,7 +36,6 @@ from .matrix_unit_space import (
     tiles_around,
 )
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
-from .parted_sums import PARTED_SUMS
 from .sum_blocks import SUM_BYTES, Blocking, with_sum_blocks
 from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
 
@@ -64,12 +64,6 @@ _FILLED = 6
 
 # What loads of a panel add to the rows that a tile's products take.
 _OF_LOADS = 2
-
-# What the unit must save to be chosen for it.
-_CLEARLY = 0.93
-
-# What long sums take, in parts, of the time that vectors are estimated at: 0.5 to 0.93.
-_OF_PARTED = 0.8
 
 # Panels that are packed side by side, at most: a row of 32 is a page.
 _BESIDE = 32
@@ -113,7 +107,10 @@ class _Tiles:
 
 
 def float32_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
-    """Return the space of tiles, or None where sums are others, or vectors are as fast."""
+    """Return the space of tiles, or None where sums are others, or vectors are as fast.
+
+    It is preferred where the unit takes `OF_VECTORS` of their time at most.
+    """
     nest = find_contraction(func)
     instruction = None if nest is None else instruction_for(nest)
     if nest is None or instruction is None or instruction.parts == 1:
@@ -128,10 +125,11 @@ def float32_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     lines = _Tiles(choice, instruction, mr, _elements_split(func, nest, instruction, mr))
     flat = _of_all_rows(func, lines)
     best = lines if flat is None or flat.cycles > lines.cycles else flat
-    vectors = _OF_PARTED if PARTED_SUMS.space(func, target) is not None else 1
-    if not _is_worth_it(choice, best.mr, best.cycles / vectors):
+    share = _share_of_vectors(choice, best.mr, best.cycles)
+    if share >= 1:
         return None
-    return lines.space if flat is None else either_tiles(lines.space, flat.space, flat.mr, best is flat)
+    space = lines.space if flat is None else either_tiles(lines.space, flat.space, flat.mr, best is flat)
+    return replace(space, preferred=share < OF_VECTORS)
 
 
 def _is_few_rows(func: Any, nest: Contraction, target: Any) -> bool:
@@ -209,16 +207,16 @@ def _default(choice: TileChoice, mr: int, depth: int, item: int, data: int) -> t
     return {**default, "beside": choice.weight.most_beside(default, _BESIDE)}, sums
 
 
-def _is_worth_it(choice: TileChoice, mr: int, cycles: float) -> bool:
-    """Tell whether the unit takes clearly less, splitting included, than vectors of float32 do."""
+def _share_of_vectors(choice: TileChoice, mr: int, cycles: float) -> float:
+    """Estimate which part of the time of vectors of float32 the unit takes, splitting included."""
     nest = choice.nest
     if not nest.is_worth_threads or mr < 2 or _turns_elements(nest, choice.lanes):
-        return False
+        return inf
     rows, vectors = nest.outer_rows * nest.row_extent, ceil(nest.columns / choice.lanes)
     packed = nest.weight_bytes > choice.machine.l2_bytes // 2 and not nest.is_turned
     packing = nest.columns * nest.depth * _OF_PACKING if packed else 0
     products = rows * vectors * nest.depth * nest.share_met(min(ROW_STREAMS, nest.row_extent))
-    return cycles < _CLEARLY * nest.batches * (products * _OF_VECTOR + packing)
+    return cycles / (nest.batches * (products * _OF_VECTOR + packing))
 
 
 def _cycles(choice: TileChoice, instruction: TileInstruction, mr: int, depth: int, split: int) -> float:

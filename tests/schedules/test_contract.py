@@ -68,7 +68,7 @@ CASES = [
 def test_every_applicable_rule_computes_the_reference(op, size, dtype, target, assert_right):
     workload = workload_of(op, size, dtype)
     rules = rules_for(workload.func, target)
-    assert rules[-1].name == "general"
+    assert "general" in [rule.name for rule in rules]
     for rule in rules:
         assert_right(workload, rule.scheduled(workload.func, target))
 

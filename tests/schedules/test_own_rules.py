@@ -1,11 +1,16 @@
 """Rules of one's own: added with one call, tried first, and replaced by a new one of the same name."""
 
+from dataclasses import replace
+
 import pytest
 import tunesmith as ts
+import tvm
 from tunesmith import schedules
+from tunesmith.integrate.lowering.application import apply_records
 from tunesmith.schedules import is_built_in, rules_for
 from tunesmith.tuning.records.compilation import best_schedule
 from tunesmith.tuning.running.builder import portable_rule
+from tunesmith.tuning.search import search_for
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +39,25 @@ def test_an_own_rule_is_the_default_where_it_applies():
     assert rules_for(RELU.func, target)[0] is rule
     assert best_schedule(RELU)[1].space == "rows_of_relu"
     assert rule not in rules_for(ts.workload("matmul", m=8, n=16, k=4).func, target)
+
+
+def test_a_space_that_is_not_preferred_leaves_the_default_to_others():
+    def hesitant(func, target):
+        found = space(func, target)
+        return found and replace(found, preferred=False)
+
+    rule = ts.add_schedule(ts.ScheduleRule("hesitant", "one's own", rewrite, hesitant))
+    target = ts.host_target()
+    rules = rules_for(RELU.func, target)
+    assert ts.apply_default(RELU.func, target)[1] is rules[0] is not rule
+    assert [each.name for each in rules] == ["general", "hesitant"]
+    assert best_schedule(RELU)[1].space == rules[0].name
+    assert rule.default(RELU.func, target) is None
+    assert "T.parallel" in rule.scheduled(RELU.func, target).mod.script()
+    assert search_for(RELU, target, None).rule is rules[0]
+    _, (choice,) = apply_records(tvm.IRModule({"relu": RELU.func}), target)
+    assert (choice.origin, choice.schedule) == ("default", rules[0].name)
+    assert search_for(RELU, target, "hesitant").rule is rule
 
 
 def test_the_rule_added_last_comes_first():

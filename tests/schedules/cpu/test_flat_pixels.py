@@ -79,7 +79,7 @@ def test_each_of_several_images_is_a_product_whose_pixels_are_plainly_apart():
     schedule = FLAT_PIXELS.scheduled(func, AVX512, knobs)
     assert "flat_pixels_16_1" in trace_text(schedule)
     read = re.findall(r"data_1\[([^\]]*)\]", finished(schedule.mod, AVX512).script())
-    assert read and all(each.endswith(" + s_2 * T.int64(16) + s_3") for each in read)
+    assert read and all(each.endswith(" + i2_2 * T.int64(16) + i2_3") for each in read)
 
 
 def test_pixels_of_one_image_are_plainly_apart():
