@@ -186,7 +186,7 @@ def without_mark(loop: Any, mark: str, *, extent: Any = None, body: Any = None) 
     return tirx.For(loop.loop_var, loop.min, extent, loop.kind, body, annotations=others)
 
 
-def with_longer_axis(nest: Any, axis: Any, length: int, body: Any) -> Any:
+def with_longer_axis(nest: Any, axis: Any, length: int, body: Any, others: Sequence[Any] = ()) -> Any:
     """Return a loop nest whose block has another body, and more iterations along one of its axes.
 
     Parameters
@@ -199,6 +199,8 @@ def with_longer_axis(nest: Any, axis: Any, length: int, body: Any) -> Any:
         Iterations from now on.
     body : Stmt
         What the block does.
+    others : sequence of IterVar
+        Axes that it has no more; the body does not use them.
     """
     loops: list[Any] = []
     while isinstance(nest, tirx.For):
@@ -206,11 +208,21 @@ def with_longer_axis(nest: Any, axis: Any, length: int, body: Any) -> Any:
         nest = nest.body
     block, extent = nest.block, tirx.IntImm(axis.dom.extent.ty.dtype, length)
     longer = IterVar(Range.from_min_extent(axis.dom.min, extent), axis.var, axis.iter_type)
-    axes = [longer if v.same_as(axis) else v for v in block.iter_vars]
-    changed = s_tir.SBlock(axes, block.reads, block.writes, block.name_hint, body, block.init)
-    result: Any = s_tir.SBlockRealize(nest.iter_values, nest.predicate, changed)
-    along = nest.iter_values[list(block.iter_vars).index(axis)]
+    kept = [
+        (v, at)
+        for v, at in zip(block.iter_vars, nest.iter_values, strict=True)
+        if not any(v.same_as(each) for each in others)
+    ]
+    axes = [longer if v.same_as(axis) else v for v, _ in kept]
+    first = {v.var: whole(0) for v in others}
+    reads = [replaced(region, first) for region in block.reads] if others else block.reads
+    changed = s_tir.SBlock(axes, reads, block.writes, block.name_hint, body, block.init)
+    values = [at for _, at in kept]
+    along = next(at for v, at in kept if v.same_as(axis))
+    result: Any = s_tir.SBlockRealize(values, nest.predicate, changed)
     for loop in reversed(loops):
+        if not any(loop.loop_var.same_as(at) for at in values):
+            continue
         iterations = extent if loop.loop_var.same_as(along) else loop.extent
         result = tirx.For(loop.loop_var, loop.min, iterations, loop.kind, result)
     return result

@@ -44,8 +44,8 @@ class RowNest:
         True where memory is contiguous along a row: vectors then lie along it, and otherwise across the rows.
     extents : tuple of int
         Iterations of the output's loops.
-    length : int
-        Elements that one reduction takes together: the longest.
+    axes : tuple of int
+        Extents of the axes that one reduction takes together: the longest.
     dtype : str
         The type that is reduced in.
     output_dtype : str
@@ -61,11 +61,16 @@ class RowNest:
     reductions: tuple[str, ...]
     contiguous: bool
     extents: tuple[int, ...]
-    length: int
+    axes: tuple[int, ...]
     dtype: str
     output_dtype: str
     is_one_reduction: bool
     in_place: str
+
+    @property
+    def length(self) -> int:
+        """Elements that are reduced together."""
+        return prod(self.axes)
 
     @property
     def work(self) -> int:
@@ -122,7 +127,7 @@ def find_rows(func: Any) -> RowNest | None:
         reductions=reductions,
         contiguous=all(_is_contiguous(sch, name) for name in reductions),
         extents=extents,
-        length=max(_reduced_elements(sch, name) for name in reductions),
+        axes=max((_reduced_extents(sch, name) for name in reductions), key=prod),
         dtype=str(sch.get(sch.get_sblock(reductions[0])).writes[-1].source.dtype),
         output_dtype=str(sch.get(sch.get_sblock(output)).writes[0].source.dtype),
         is_one_reduction=len(reductions) == 1
@@ -274,5 +279,5 @@ def _is_one(extent: Any) -> bool:
     return isinstance(extent, IntImm) and int(extent) == 1
 
 
-def _reduced_elements(sch: s_tir.Schedule, name: str) -> int:
-    return prod(_axes(sch.get(sch.get_sblock(name)), IterVar.CommReduce).values())
+def _reduced_extents(sch: s_tir.Schedule, name: str) -> tuple[int, ...]:
+    return tuple(_axes(sch.get(sch.get_sblock(name)), IterVar.CommReduce).values())

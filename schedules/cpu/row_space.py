@@ -93,8 +93,8 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: k["ahead"] == 0 or (_reads_again(nest) and k["parts"] == 1),
             ),
             Constraint(
-                f"whole=1 needs vectors that do not divide the row ({nest.length})",
-                lambda k: k["whole"] == 0 or nest.length % _multiple(k) != 0,
+                f"whole=1 needs vectors that do not divide the row ({nest.length}), or several axes",
+                lambda k: k["whole"] == 0 or nest.length % _multiple(k) != 0 or len(nest.axes) > 1,
             ),
         ),
         default=default,
@@ -166,9 +166,9 @@ def _is_better_whole(nest: RowNest, lanes: int, vectors: int, parts: int) -> boo
     """Tell whether parts of a row take fewer cycles as whole vectors, or cannot be had otherwise."""
     if nest.length % parts:
         return True
-    return nest.length // parts % (lanes * vectors) > 0 and is_faster_lengthened(
-        nest.length // parts, lanes, vectors
-    )
+    axes = nest.axes if parts == 1 else (nest.length // parts,)
+    whole = len(axes) == 1 and axes[0] % (lanes * vectors) == 0
+    return not whole and is_faster_lengthened(axes, lanes, vectors)
 
 
 def _is_power_of_two(number: int) -> bool:

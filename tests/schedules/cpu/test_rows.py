@@ -1,7 +1,7 @@
 """Functions that work row by row: which they are, and that every point of their space is right."""
 
 from dataclasses import replace
-from math import prod
+from math import ceil, prod
 
 import pytest
 import tunesmith as ts
@@ -11,13 +11,13 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import code_generation, rules_for, streaming
 from tunesmith.schedules.algorithms import has_algorithm
-from tunesmith.schedules.analysis import block_names
+from tunesmith.schedules.analysis import block_names, loads_of
 from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu import row_space
 from tunesmith.schedules.cpu.rows import ROWS
 from tunesmith.schedules.lane_reduction import best_width
 from tunesmith.schedules.row_nest import find_rows
-from tunesmith.schedules.whole_rows_form import restate
+from tunesmith.schedules.whole_rows_form import can_restate, restate
 from tvm import s_tir, te, topi
 
 AVX512 = {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux"}
@@ -71,6 +71,13 @@ ROWED = {
     "sum_that_keeps_axes": (of(topi.sum, (6, 9, 128), axis=2, keepdims=True), ((0, 1), (1, 1)), True, 128),
     "maximum_of_axes_of_one": (of(topi.max, (1, 1, 1), axis=1), ((1, 1),), False, 1),
     "grouped": (of(grouped, (3, 20, 48)), ((0, 1), (1, 4)), True, 192),
+    "maximum_of_odd_images": (of(topi.max, (6, 13, 37), axis=(1, 2)), ((0, 1),), True, 481),
+    "norm_of_odd_images": (
+        ts.workload("group_norm", n=2, c=6, h=5, w=7, groups=2).func,
+        ((0, 1), (1, 3)),
+        True,
+        105,
+    ),
 }
 NOT_ROWS = {
     "product": ts.workload("matmul", m=8, n=8, k=8).func,
@@ -150,6 +157,30 @@ def test_whole_rows_need_vectors_that_do_not_divide_them(target):
         ROWS.scheduled(func, target, {"whole": 1})
     with pytest.raises(InputError, match="no multiple of 64"):
         restate(func, 64)
+
+
+@pytest.mark.parametrize("images", [(6, 13, 37), (2, 3, 40, 56)])
+def test_axes_that_lie_in_memory_like_one_become_one(images):
+    """Read by line and column, sums of three axes of 3 to 1000 take 16 times as long."""
+    func = of(topi.sum, images, axis=tuple(range(1, len(images))))
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 2})
+    restated = restate(func, 64)
+    assert find_rows(func).axes == images[1:]
+    assert find_rows(restated).axes == (ceil(prod(images[1:]) / 64) * 64,)
+    assert ROWS.space(func, target).default["whole"] == 1
+    reads = [load.indices for load in loads_of(restated.body) if load.source.same_as(func.params[0])]
+    assert [int(index) for indices in reads for index in indices[1:-1]] == [0] * (len(images) - 2)
+
+
+@pytest.mark.parametrize(
+    "func",
+    [
+        of(topi.sum, (32, 17, 128), axis=(0, 2)),  # others lie between
+        of(lambda x: topi.sum(topi.exp(x), axis=(1, 2)), (6, 13, 37)),  # computed before
+    ],
+)
+def test_other_axes_stay_as_they_are(func):
+    assert not can_restate(func)
 
 
 def test_what_is_beyond_a_row_is_neutral():
