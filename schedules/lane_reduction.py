@@ -167,12 +167,12 @@ def _number(value: int) -> Any:
     return tirx.IntImm("int64", value)
 
 
-def is_faster_lengthened(axes: Sequence[int], lanes: int, vectors: int) -> bool:
-    """Tell whether a row takes fewer cycles as a multiple of ``vectors * lanes`` (see `whole_rows_form`)."""
-    length = prod(axes)
-    longer = ceil(length / (vectors * lanes)) * vectors * lanes
-    now = _cycles(length, best_width(length, lanes, vectors, axes), lanes)
-    return _cycles(longer, best_width(longer, lanes, vectors), lanes) < now
+def is_faster_lengthened(axes: Sequence[int], longer: Sequence[int], lanes: int, vectors: int) -> bool:
+    """Tell whether a row takes fewer cycles with longer axes (see `whole_rows_form`)."""
+    now, then = (
+        _cycles(prod(each), best_width(prod(each), lanes, vectors, each), lanes) for each in (axes, longer)
+    )
+    return then < now
 
 
 def _cycles(length: int, width: int, lanes: int) -> int:

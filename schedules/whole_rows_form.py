@@ -16,6 +16,7 @@ vectors do not divide lines.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import ceil, prod
 from typing import Any
 
@@ -50,38 +51,40 @@ def restate(func: Any, width: int) -> Any:
     return with_nests(func, [new or nest for new, nest in zip(changed, old, strict=True)])
 
 
-def can_restate(func: Any) -> bool:
-    """Tell whether each reduction of an unscheduled function is one that can be lengthened."""
+@lru_cache(maxsize=64)  # a constraint asks at every point
+def lengthened_axes(func: Any, width: int) -> tuple[int, ...] | None:
+    """Return the extents of the longest reduction in this form; None where one of them has no such form."""
     blocks = [block for block in map(held_block, nests(func)) if block is not None]
     reductions = [block for block in blocks if _reduced(block)]
-    return all(_guarded(func, block) is not None for block in reductions)
+    if any(_guarded(func, block) is None for block in reductions):
+        return None
+    longest = max(reductions, key=lambda block: _length(_reduced(block)))
+    others, last = _around_and_last(func, longest)
+    return *(int(axis.dom.extent) for axis in others), _longer(last, width)
 
 
 def _lengthened(func: Any, nest: Any, width: int) -> Any | None:
     """Return a loop nest with a longer reduction, or along one axis; None where it has none, or is so."""
     block = held_block(nest)
-    body, axes = _guarded(func, block), _reduced(block)
-    longer = ceil(_length(axes) / width) * width
-    if body is None or (len(axes) == 1 and longer == _length(axes)):
+    body, (_, last) = _guarded(func, block), _around_and_last(func, block)
+    if body is None or (len(last) == 1 and _longer(last, width) == _length(last)):
         return None
-    return with_longer_axis(nest, axes[-1], longer, body, axes[:-1])
+    return with_longer_axis(nest, last[-1], _longer(last, width), body, last[:-1])
 
 
 def _guarded(func: Any, block: Any) -> Any | None:
     """Return a reduction's step ``out = out + value`` with the neutral value outside of the row.
 
-    None where it is of another form: over several axes that do not lie in memory like one, or of pairs.
+    None where it is of another form, such as of pairs.
     """
-    axes = _reduced(block)
+    _, last = _around_and_last(func, block)
     step, neutral = getattr(block.body, "value", None), getattr(block.init, "value", None)
-    if not axes or neutral is None or not isinstance(step, (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)):
+    if not last or neutral is None or not isinstance(step, (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)):
         return None
     if not isinstance(step.a, TensorLoad) or not step.a.source.same_as(block.body.buffer):
         return None
-    if len(axes) > 1 and not _lie_like_one(func, step.b, axes):
-        return None
-    first = {axis.var: whole(0) for axis in axes[:-1]}
-    inside = tirx.likely(axes[-1].var < tirx.IntImm(axes[-1].var.ty.dtype, _length(axes)))
+    first = {axis.var: whole(0) for axis in last[:-1]}
+    inside = tirx.likely(last[-1].var < tirx.IntImm(last[-1].var.ty.dtype, _length(last)))
     value = type(step)(step.a, tirx.if_then_else(inside, replaced(step.b, first), neutral))
     return tirx.BufferStore(block.body.buffer, value, block.body.indices)
 
@@ -91,16 +94,29 @@ def _reduced(block: Any) -> list[Any]:
     return [v for v in block.iter_vars if v.iter_type == IterVar.CommReduce]
 
 
+def _around_and_last(func: Any, block: Any) -> tuple[list[Any], list[Any]]:
+    """Return the axes that a block reduces: first those apart, then those that lie in memory like one."""
+    axes = _reduced(block)
+    many = len(axes)
+    while many > 1 and not _lie_like_one(func, block, axes[-many:]):
+        many -= 1
+    return axes[: len(axes) - many], axes[len(axes) - many :]
+
+
 def _length(axes: Sequence[Any]) -> int:
     return prod(int(axis.dom.extent) for axis in axes)
 
 
-def _lie_like_one(func: Any, value: Any, axes: Sequence[Any]) -> bool:
-    """Tell whether what is reduced is read from arguments of a function where all axes lie in one piece."""
-    reduced = {axis.var for axis in axes}
+def _longer(axes: Sequence[Any], width: int) -> int:
+    return ceil(_length(axes) / width) * width
+
+
+def _lie_like_one(func: Any, block: Any, axes: Sequence[Any]) -> bool:
+    """Tell whether what a block reads along some axes are arguments of a function, and lie in one piece."""
+    reduced, value = {axis.var for axis in axes}, getattr(block.body, "value", None)
     loads = [load for load in loads_of(value) if index_variables(load.indices) & reduced]
     alone = replaced(value, {load: tirx.FloatImm("float32", 0) for load in loads})
-    steps = [prod(int(axis.dom.extent) for axis in axes[at + 1 :]) for at in range(len(axes))]
+    steps = [_length(axes[at + 1 :]) for at in range(len(axes))]
     return not index_variables([alone]) & reduced and all(
         any(load.source.same_as(each) for each in func.params)
         and [_step_in_memory(load, axis.var) for axis in axes] == steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 import tvm
@@ -15,7 +16,7 @@ from ..row_nest import RowNest, find_rows
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..streaming import exceeds_caches
 from ..transforms import LEAST_PARALLEL_WORK
-from ..whole_rows_form import can_restate
+from ..whole_rows_form import lengthened_axes
 from .even_parts import divisors
 
 # Vectors of partial results: enough to hide the latency of an addition, 3 or 4 cycles, 1 or 2 of them each.
@@ -48,11 +49,14 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     widest = facts(target).lanes(nest.dtype)
     width = best_width(nest.length, widest, _VECTORS)
-    can_be_whole = nest.contiguous and can_restate(func)
-    if nest.contiguous and not can_be_whole and width < widest // 2 and nest.length > _VECTORS * widest:
+    pieces = lengthened_axes(func, 1) if nest.contiguous else None
+    if pieces is not None and len(pieces) > 1 and pieces[-1] < widest // 2:
+        # Vectors would be nearly empty: 100 stretches of 4 elements take 0.4 of the time by `general`.
+        return None
+    if nest.contiguous and pieces is None and width < widest // 2 and nest.length > _VECTORS * widest:
         return None
     blocks = tuple(b for b in _BLOCKS if nest.row_extent % b == 0) if nest.contiguous else (1,)
-    default, across = _default(func, target, nest, blocks, can_be_whole), not nest.contiguous
+    default, across = _default(func, target, nest, blocks, pieces), not nest.contiguous
     lanes = default["lanes"]
     vectors = tuple(sorted({*_ACROSS, *(_whole_vectors(nest, lanes, widest) if across else ())}))
     return KnobSpace(
@@ -70,7 +74,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             Knob(
                 "parts", tuple(sorted({1, default["parts"]})), "parts of a row that are reduced in parallel"
             ),
-            Knob("whole", (0, 1) if can_be_whole else (0,), "1: rows are reduced as whole vectors"),
+            Knob("whole", (0,) if pieces is None else (0, 1), "1: rows are reduced as whole vectors"),
         ),
         constraints=(
             Constraint(
@@ -93,23 +97,31 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: k["ahead"] == 0 or (_reads_again(nest) and k["parts"] == 1),
             ),
             Constraint(
-                f"whole=1 needs vectors that do not divide the row ({nest.length}), or several axes",
-                lambda k: k["whole"] == 0 or nest.length % _multiple(k) != 0 or len(nest.axes) > 1,
+                f"whole=1 needs vectors that do not divide the row ({nest.length}), or axes that are one",
+                lambda k: k["whole"] == 0 or lengthened_axes(func, _multiple(k)) != nest.axes,
             ),
         ),
         default=default,
     )
 
 
-def _default(func: Any, target: Any, nest: RowNest, blocks: Sequence[int], can_be_whole: bool) -> Knobs:
-    """Choose vectors, rows at once and parts without a search."""
+def _default(
+    func: Any, target: Any, nest: RowNest, blocks: Sequence[int], pieces: tuple[int, ...] | None
+) -> Knobs:
+    """Choose vectors, rows at once and parts without a search.
+
+    ``pieces``: the axes of a reduction, the last of them what lies in one piece; None: rows stay as they are.
+    """
     machine = facts(target)
     widest = machine.lanes(nest.dtype)
-    parts = _default_parts(nest, widest, machine.cores, can_be_whole)
+    parts = _default_parts(nest, widest, machine.cores, pieces is not None)
     in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * machine.vector_bits // 8 // widest)
     block = max((b for b in blocks if b <= min(in_l1, _rows_at_once(nest, machine))), default=1)
     lanes, exponential = _default_lanes(nest, widest), bool(EXPONENTIALS & called(func.body))
     vectors = _default_vectors(nest, lanes, widest, 1 if parts > 1 else _TILES_A_CORE * machine.cores)
+    if pieces is not None and len(pieces) > 1:
+        # A stretch of memory is one step, or several full ones: of 12 elements in 0.87 of the time.
+        vectors = _VECTORS if pieces[-1] > 2 * lanes else 2
     if nest.is_norm and exponential and block >= _VECTORS:
         # So many rows are chains enough, and a polynomial wants the registers: 128 to 512 columns in 0.86 to
         # 0.92 of the time.
@@ -126,7 +138,7 @@ def _default(func: Any, target: Any, nest: RowNest, blocks: Sequence[int], can_b
         "block": block if parts == 1 and not far else 1,
         "parallel": 1,
         "parts": parts,
-        "whole": int(can_be_whole and _is_better_whole(nest, lanes, vectors, parts)),
+        "whole": int(pieces is not None and _is_better_whole(nest, pieces, lanes, vectors, parts)),
         "stream": stream,
         "ahead": _ahead(nest) if far or fetched else 0,
     }
@@ -162,13 +174,16 @@ def _multiple(knobs: Knobs) -> int:
     return knobs["lanes"] * knobs["vectors"] * knobs["parts"]
 
 
-def _is_better_whole(nest: RowNest, lanes: int, vectors: int, parts: int) -> bool:
+def _is_better_whole(nest: RowNest, pieces: Sequence[int], lanes: int, vectors: int, parts: int) -> bool:
     """Tell whether parts of a row take fewer cycles as whole vectors, or cannot be had otherwise."""
-    if nest.length % parts:
+    several = len(nest.axes) > 1
+    if parts > 1 and (several or nest.length % parts):
         return True
-    axes = nest.axes if parts == 1 else (nest.length // parts,)
-    whole = len(axes) == 1 and axes[0] % (lanes * vectors) == 0
-    return not whole and is_faster_lengthened(axes, lanes, vectors)
+    axes, (*apart, last) = (nest.axes, pieces) if several else ((nest.length // parts,),) * 2
+    # A vector that reaches from one piece into the next is read element by element.
+    reaches = bool(apart) and last % best_width(nest.length, lanes, vectors, axes) > 0
+    longer = (*apart, ceil(last / (lanes * vectors)) * lanes * vectors)
+    return reaches or is_faster_lengthened(axes, longer, lanes, vectors)
 
 
 def _is_power_of_two(number: int) -> bool:
