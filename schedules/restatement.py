@@ -215,7 +215,7 @@ def with_longer_axis(nest: Any, axis: Any, length: int, body: Any, others: Seque
     ]
     axes = [longer if v.same_as(axis) else v for v, _ in kept]
     first = {v.var: whole(0) for v in others}
-    reads = [replaced(region, first) for region in block.reads] if others else block.reads
+    reads = [replaced(region, first) for region in block.reads]
     changed = s_tir.SBlock(axes, reads, block.writes, block.name_hint, body, block.init)
     values = [at for _, at in kept]
     along = next(at for v, at in kept if v.same_as(axis))

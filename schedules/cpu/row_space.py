@@ -179,7 +179,7 @@ def _is_better_whole(nest: RowNest, pieces: Sequence[int], lanes: int, vectors: 
     several = len(nest.axes) > 1
     if parts > 1 and (several or nest.length % parts):
         return True
-    axes, (*apart, last) = (nest.axes, pieces) if several else ((nest.length // parts,),) * 2
+    axes, (*apart, last) = (tuple(n // parts for n in each) for each in (nest.axes, pieces))
     # A vector that reaches from one piece into the next is read element by element.
     reaches = bool(apart) and last % best_width(nest.length, lanes, vectors, axes) > 0
     longer = (*apart, ceil(last / (lanes * vectors)) * lanes * vectors)
