@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-from ...machine.facts import has_feature
+from ...machine.facts import LINE_BYTES, has_feature
 from ...machine.tile_instructions import TILE_ROWS, TileInstruction, tile_instruction
 from ..contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..space import Constraint, Knob, Knobs, KnobSpace
@@ -25,6 +25,10 @@ _MOST_VECTORS = 4
 # Cycles of a product of tiles of few rows, and of storing and loading a vector of sums: see `_is_worth_it`.
 # On a Xeon with AMX 16 rows take 16, 14 14, 8 and fewer 9 to 10, however deep a step is.
 LEAST_CYCLES, _CYCLES_OF_SUMS = 9, 3
+# Cycles of a tile's loads in a step, and of a line of the cache that a thread copies and another reads, where
+# rows or sums are padded. Rows need no copy in tiles that divide them: 318 of bytes by 64 x 256 take 0.36 of
+# the time by 6, 790 by 128 x 256 0.34 by 10, but 318 by 1024 x 1024 1.19 by 6.
+_CYCLES_OF_LOADS, _CYCLES_OF_COPIED_LINE = 8, 27
 
 # Up to so many rows others are faster, which read the weight as it lies: `dots` bytes that lie along the sum,
 # where L2 holds the weight and where it does not; `few_rows` and `dots` bfloat16 in the latter case. Time
@@ -72,7 +76,11 @@ def matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     if not has_feature(target, instruction.feature):
         return None
     choice = tile_choice(nest, target, instruction.products)
-    mr, depth = rows_of_tile(nest.row_extent, nest.plain), depth_of_step(nest, instruction)
+    depth = depth_of_step(nest, instruction)
+    mr = min(
+        (rows_of_tile(nest.row_extent, can_pad) for can_pad in (nest.plain, False)),
+        key=lambda rows: _cycles_of_rows(choice, rows, depth),
+    )
     if choice.lanes != instruction.lanes or not _is_worth_it(choice, instruction, mr, depth):
         return None
     threads = 1 if choice.shares_rows(mr, choice.threads, _MUCH_DATA) else choice.threads
@@ -152,7 +160,24 @@ def _is_worth_it(choice: TileChoice, instruction: TileInstruction, mr: int, dept
     of_tile = sum(max(LEAST_CYCLES, rows) for rows in rows_of_parts(mr)) * steps + _CYCLES_OF_SUMS * mr
     # Of bytes an instruction sums four products, of others one.
     of_lane = instruction.products if nest.dtype == "int32" else 1
-    return choice.row_tiles(mr) * of_tile < rows * ceil(nest.depth / of_lane) / 2
+    cycles = choice.row_tiles(mr) * of_tile + _cycles_of_padding(choice, mr, depth)
+    return cycles < rows * ceil(nest.depth / of_lane) / 2
+
+
+def _cycles_of_rows(choice: TileChoice, mr: int, depth: int) -> float:
+    """Estimate what products of tiles of so many rows take, of a vector of columns, and padding them."""
+    steps = ceil(choice.nest.depth / depth)
+    of_step = sum(max(LEAST_CYCLES, rows) for rows in rows_of_parts(mr)) + _CYCLES_OF_LOADS
+    return choice.row_tiles(mr) * of_step * steps + _cycles_of_padding(choice, mr, depth)
+
+
+def _cycles_of_padding(choice: TileChoice, mr: int, depth: int) -> float:
+    """Estimate what padding the rows, or the sum, takes, for each vector of columns."""
+    nest = choice.nest
+    if not nest.plain or nest.row_extent % mr == nest.channels % depth == 0:
+        return 0.0
+    lines = nest.data_bytes / LINE_BYTES
+    return lines * _CYCLES_OF_COPIED_LINE * choice.threads / ceil(nest.columns / choice.lanes)
 
 
 def _few_rows(choice: TileChoice, instruction: TileInstruction) -> int:

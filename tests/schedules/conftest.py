@@ -61,6 +61,7 @@ def run(target) -> Run:
         return generate_code(tvm.IRModule({"main": func}), target)["main"]
 
     def ran(func_or_schedule: Any, inputs: Sequence[np.ndarray], nth: int = 0) -> list[np.ndarray]:
+        assert func_or_schedule is not None, "the rule does not apply"
         mod = getattr(func_or_schedule, "mod", None)
         func = mod["main"] if mod else func_or_schedule
         kernel = compiled(func)

@@ -12,6 +12,7 @@ from tunesmith.machine.target import as_target
 from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.c_source import c_source
 from tunesmith.schedules.code_generation import finished, generate_code
+from tunesmith.schedules.cpu import matrix_unit_space
 from tunesmith.schedules.cpu.matrix_unit import MATRIX_UNIT
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.tuning.measuring.verification import expected_output, inputs_of
@@ -79,9 +80,32 @@ def amx():
     return as_target(CPU)
 
 
+@pytest.fixture
+def copies_cost_nothing(monkeypatch):
+    """Let it pad what is small, and quickly tested."""
+    monkeypatch.setattr(matrix_unit_space, "_CYCLES_OF_COPIED_LINE", 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [
+        ({"m": 318, "n": 64, "k": 256}, 6),
+        ({"m": 318, "n": 1024, "k": 1024}, 32),
+        ({"m": 790, "n": 128, "k": 256}, 10),
+        ({"m": 197, "n": 768, "k": 768}, 29),
+        ({"m": 197, "n": 64, "k": 256}, None),
+        ({"m": 100, "n": 100, "k": 100}, None),
+    ],
+)
+def test_rows_are_padded_where_there_is_enough_to_multiply(shape, rows, amx):
+    """Both threads pad them, and each reads what the other wrote: 790 by 128 x 256 took 3 times so long."""
+    space = MATRIX_UNIT.space(ts.workload("quantized_matmul", **shape).func, amx)
+    assert (space and space.default["mr"]) == rows
+
+
 @permitted
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_points_of_the_space_are_right(name, target, assert_right):
+def test_points_of_the_space_are_right(name, copies_cost_nothing, target, assert_right):
     workload = of(name)
     points = MATRIX_UNIT.space(workload.func, target).points
     drawn = np.random.default_rng(7).choice(len(points), 6, replace=False)
@@ -131,7 +155,9 @@ def _bounds(dtype):
 @pytest.mark.parametrize("k", [128, 150])
 @pytest.mark.parametrize("which", ["A", "B", "AB"])
 @pytest.mark.parametrize("types", [("uint8", "int8", "int32"), ("bfloat16", "bfloat16", "float32")])
-def test_operands_that_are_computed_are_held_in_copies(types, which, k, target, assert_right_of_computed):
+def test_operands_that_are_computed_are_held_in_copies(
+    types, which, k, copies_cost_nothing, target, assert_right_of_computed
+):
     assert_right_of_computed(MATRIX_UNIT, target, types, which, k)
 
 
@@ -149,7 +175,7 @@ def test_it_is_the_default_here(target):
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_the_unit_does_all_of_it(name, amx):
+def test_the_unit_does_all_of_it(name, copies_cost_nothing, amx):
     """Also where this CPU has none: tiles are configured, and no product is left to vectors."""
     code = generate_code(MATRIX_UNIT.scheduled(of(name).func, amx).mod, amx).mod.inspect_source("asm")
     assert "ldtilecfg" in code and "tilerelease" in code and "syscall@PLT" in code
