@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..machine.errors import InputError, unknown_name
+from ..machine.process import remember_type_checks
 from .cpu.attention import ATTENTION
 from .cpu.attention_matrix_unit import ATTENTION_MATRIX_UNIT
 from .cpu.channel_lines import CHANNEL_LINES
@@ -40,6 +41,9 @@ from .cpu.transpose import TRANSPOSE
 from .cpu.window import WINDOW
 from .cpu.winograd import WINOGRAD
 from .rule import ScheduleRule
+
+# Every rule is written in TVM's primitives, and so is the search for the one that applies.
+remember_type_checks()
 
 # In order of preference: the first that applies is the default. The last applies to everything.
 RULES: tuple[ScheduleRule, ...] = (

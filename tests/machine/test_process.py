@@ -226,3 +226,29 @@ print(loaded())
         "tvm.s_tir.tensor_intrin.metal False",
         "['arm_cpu', 'dot_product_common', 'metal', 'x86']",
     ]
+
+
+CHECKED = """
+from collections import Counter
+import tunesmith as ts
+from tunesmith.machine.process import import_tvm
+import_tvm()
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import _type_checker
+looked, look = Counter(), _type_checker._dispatcher
+_type_checker._dispatcher = lambda type_: looked.update([type_]) or look(type_)
+func, target = ts.workload("softmax", m=64, n=128).func, ts.host_target()
+for _ in range(2):
+    ts.apply_default(func, target)
+print(set(looked.values()), len(looked) > 5)
+try:
+    Schedule(func).split("i", [None, 4])
+except TypeError as error:
+    print(error)
+"""
+
+
+def test_types_that_arguments_must_have_are_taken_apart_once():
+    found, message = python(f"{WITHOUT_TORCH}\n{CHECKED}").splitlines()
+    assert found == "{1} True"
+    assert message.startswith('In "Schedule.split", "loop" has wrong type. Expected ')

@@ -55,10 +55,11 @@ def without_tiles(target) -> Any:
 def run(target) -> Run:
     """Compile a PrimFunc or a schedule and run it into outputs that are full of NaN; return the outputs."""
 
-    # What is run several times in a row, on other inputs or under several rules, is compiled once.
+    # What is run several times in a row, on other inputs or under several rules, is compiled once, as a
+    # candidate of a search is.
     @lru_cache(maxsize=4)
     def compiled(func: Any) -> Any:
-        return generate_code(tvm.IRModule({"main": func}), target)["main"]
+        return generate_code(tvm.IRModule({"main": func}), target, quick=True)["main"]
 
     def ran(func_or_schedule: Any, inputs: Sequence[np.ndarray], nth: int = 0) -> list[np.ndarray]:
         assert func_or_schedule is not None, "the rule does not apply"
