@@ -47,9 +47,12 @@ _WITH_MANY_REGISTERS = {_MOST_IN_L3: 32, _MOST_FROM_MEMORY: 64}
 # of long sums are seldom added up. On 2 threads of a Xeon 8 and 16 rows by 768 x 768 0.53 and 0.95, by 256 x
 # 1024 0.59 and 0.83, by 1024 x 448 0.69 and 0.93, by 256 x 256 1.01 and 1.27, 4 rows of these 0.36 to 0.71.
 _PRODUCTS_OF_ROW_IN_L2, _MOST_IN_L2_OF_LONG = 40, 16
-# Of a sum that ends within a vector, which panels are made of element by element: 8 rows by 1880 x 232 take
-# 0.84 of the time, 24 rows 1.19; by 1552 x 1315 18 rows 0.74, 24 rows 0.91, 40 rows 1.18.
-_PRODUCTS_OF_ROW_CUT, _MOST_CUT = 28, 24
+# Of a sum that ends within a vector panels are made element by element, and where columns do not fill them
+# from another copy: a row for so many products, and at most so many rows, with such a copy and without. On 2
+# threads of a Xeon 16 rows by 692 x 409 0.70, 24 rows 0.89, 32 rows 1.13, by 1000 x 1001 24 rows 0.76, 32
+# 1.02, by 242 x 152 12 rows 0.67, 24 rows 1.38; of whole panels by 1024 x 999 16 rows 0.82, 24 rows 1.13, by
+# 448 x 200 12 rows 0.92, 16 rows 1.23, by 64 x 203 8 rows 0.77, 12 rows 1.04.
+_CUT_SUMS, _CUT_SUMS_OF_WHOLE_PANELS = (10, 24), (17, 20)
 # Panels that columns do not fill need another copy. By 1001 x 2048, 32 rows take 0.93 of the time, 64 rows
 # 0.86, with AVX2 0.92 and 0.98.
 _MOST_UNTURNED = 64
@@ -244,9 +247,11 @@ def _is_worth_fetching(nest: Contraction, machine: Facts) -> bool:
 
 def _most_rows(nest: Contraction, machine: Facts) -> int:
     """Return how many rows are not worth panels of the weight."""
+    whole_panels = nest.columns % (2 * machine.lanes(nest.dtype)) == 0
     if nest.depth % machine.lanes(nest.dtype) and nest.dtype != "int32":
-        return min(nest.depth // _PRODUCTS_OF_ROW_CUT, _MOST_CUT)
-    if nest.columns % (2 * machine.lanes(nest.dtype)):
+        products, most = _CUT_SUMS_OF_WHOLE_PANELS if whole_panels else _CUT_SUMS
+        return min(nest.depth // products, most)
+    if not whole_panels:
         return _MOST_UNTURNED
     if nest.dtype == "int32":
         far = nest.weight_bytes > _TIMES_L2 * machine.l2_bytes

@@ -97,6 +97,12 @@ def test_the_next_columns_are_fetched_where_tiles_would_wait_for_the_weight(dept
         ("x86-64-v4", 17, 128, 768, False),
         ("haswell", 4, 128, 768, False),
         ("haswell", 3, 128, 256, True),
+        ("x86-64-v4", 15, 692, 409, True),  # neither sums nor columns fill panels
+        ("x86-64-v4", 25, 692, 409, False),
+        ("x86-64-v4", 16, 242, 152, False),
+        ("x86-64-v4", 20, 704, 409, True),
+        ("x86-64-v4", 21, 704, 409, False),
+        ("x86-64-v4", 12, 448, 200, False),
     ],
 )
 def test_rows_by_a_weight_that_l2_holds_follow_the_sum(mcpu, rows, columns, k, taken):
