@@ -23,6 +23,7 @@ from .quotients import lessen_quotients
 from .restatement import with_functions
 from .row_prefetch import AHEAD_MARK, fetch_rows
 from .streaming import STREAM_MARK, stream_vectors
+from .turned_squares import SQUARE_MARK, turn_squares
 
 PARTITION_MARK = "pragma_loop_partition_hint"
 """TVM's annotation of a loop to be cut."""
@@ -48,6 +49,7 @@ _LOWER = tvm.ir.transform.Sequential(
         s_tir.transform.LoopPartition(),
         # Conditions that are now plainly true would keep vectors from being made.
         s_tir.transform.StmtSimplify(),
+        turn_squares,
         lessen_quotients,
         set_rows_apart,
         align_rows,
@@ -90,5 +92,5 @@ def _is_marked(func: Any) -> bool:
     if isinstance(func, tirx.PrimFunc):
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
     marks = {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK, PANELS_MARK, STREAM_MARK}
-    marks |= {NEEDLESS_MARK, THREADS_MARK}
+    marks |= {NEEDLESS_MARK, THREADS_MARK, SQUARE_MARK}
     return bool(found & marks)

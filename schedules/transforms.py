@@ -145,11 +145,17 @@ def transpose_last(sch: s_tir.Schedule, block: Any, lanes: int, dtype: str) -> N
 
     Both extents are multiples of ``lanes``.
     """
+    *_, row = split_squares(sch, block, lanes)
+    sch.tensorize(row, transposition_intrinsic(lanes, dtype))
+
+
+def split_squares(sch: s_tir.Schedule, block: Any, lanes: int) -> tuple[Any, Any, Any]:
+    """Split the last two loops into squares; return those over squares and that over a square's rows."""
     *_, row, column = sch.get_loops(block)
     rows, row = sch.split(row, [None, lanes])
     columns, column = sch.split(column, [None, lanes])
     sch.reorder(columns, rows, row, column)
-    sch.tensorize(row, transposition_intrinsic(lanes, dtype))
+    return columns, rows, row
 
 
 def keep_separable_packing(sch: s_tir.Schedule) -> None:

@@ -47,15 +47,13 @@ _WITH_MANY_REGISTERS = {_MOST_IN_L3: 32, _MOST_FROM_MEMORY: 64}
 # of long sums are seldom added up. On 2 threads of a Xeon 8 and 16 rows by 768 x 768 0.53 and 0.95, by 256 x
 # 1024 0.59 and 0.83, by 1024 x 448 0.69 and 0.93, by 256 x 256 1.01 and 1.27, 4 rows of these 0.36 to 0.71.
 _PRODUCTS_OF_ROW_IN_L2, _MOST_IN_L2_OF_LONG = 40, 16
-# Of a sum that ends within a vector panels are made element by element, and where columns do not fill them
-# from another copy: a row for so many products, and at most so many rows, with such a copy and without. On 2
-# threads of a Xeon 16 rows by 692 x 409 0.70, 24 rows 0.89, 32 rows 1.13, by 1000 x 1001 24 rows 0.76, 32
-# 1.02, by 242 x 152 12 rows 0.67, 24 rows 1.38; of whole panels by 1024 x 999 16 rows 0.82, 24 rows 1.13, by
-# 448 x 200 12 rows 0.92, 16 rows 1.23, by 64 x 203 8 rows 0.77, 12 rows 1.04.
-_CUT_SUMS, _CUT_SUMS_OF_WHOLE_PANELS = (10, 24), (17, 20)
-# Panels that columns do not fill need another copy. By 1001 x 2048, 32 rows take 0.93 of the time, 64 rows
-# 0.86, with AVX2 0.92 and 0.98.
-_MOST_UNTURNED = 64
+# Where a sum ends within a vector lines begin anywhere: a row for so many products, and at most so many. 4
+# and 8 rows by 692 x 409 0.77 and 1.01, by 300 x 250 0.98 and 1.31, 8 and 12 by 128 x 777 0.91 and 1.10, 12
+# and 24 by 1002 x 1001 0.94 and 1.23.
+_PRODUCTS_OF_ROW_CUT, _MOST_CUT = 80, 12
+# What is widened is turned element by element where sums end within a vector, and copied twice where columns
+# fill no panels.
+_PRODUCTS_OF_ROW_WIDENED, _MOST_WIDENED, _MOST_WIDENED_UNTURNED = 28, 24, 64
 # Bytes, four of which are multiplied at once, are worth panels sooner. Times over those of `quantized`: by
 # 4096 x 4096 16 rows 0.68, 24 rows 0.77, 32 rows 0.90; by 3072 x 768 6 rows 0.87, 12 rows 1.10; by
 # 1024 x 1024 6 rows 0.94.
@@ -247,15 +245,18 @@ def _is_worth_fetching(nest: Contraction, machine: Facts) -> bool:
 
 def _most_rows(nest: Contraction, machine: Facts) -> int:
     """Return how many rows are not worth panels of the weight."""
-    whole_panels = nest.columns % (2 * machine.lanes(nest.dtype)) == 0
-    if nest.depth % machine.lanes(nest.dtype) and nest.dtype != "int32":
-        products, most = _CUT_SUMS_OF_WHOLE_PANELS if whole_panels else _CUT_SUMS
-        return min(nest.depth // products, most)
-    if not whole_panels:
-        return _MOST_UNTURNED
+    lanes = machine.lanes(nest.dtype)
+    cut = nest.depth % lanes != 0
+    if nest.weight_dtype != nest.dtype:
+        if cut and nest.dtype != "int32":
+            return min(nest.depth // _PRODUCTS_OF_ROW_WIDENED, _MOST_WIDENED)
+        if nest.columns % (2 * lanes):
+            return _MOST_WIDENED_UNTURNED
     if nest.dtype == "int32":
         far = nest.weight_bytes > _TIMES_L2 * machine.l2_bytes
         return _MOST_ROWS_OF_BYTES if far else _FEW_ROWS_OF_BYTES
+    if cut:
+        return max(_MOST_IN_L2, min(nest.depth // _PRODUCTS_OF_ROW_CUT, _MOST_CUT))
     if not weight_exceeds_l2(nest, machine):
         many = machine.vector_registers >= _MANY_REGISTERS
         long = min(nest.depth // _PRODUCTS_OF_ROW_IN_L2, _MOST_IN_L2_OF_LONG) if many else 0

@@ -60,10 +60,10 @@ def _default(choice: TileChoice) -> dict[str, int]:
     vectors = choice.wide_vectors(mr)
     pack = {}
     if few:
-        lanes = dividing_lanes(nest.columns, lanes)
-        whole = [v for v in range(vectors, 0, -1) if choice.weight.reads_unpacked(v * lanes)]
+        narrow = dividing_lanes(nest.columns, lanes)
+        whole = [v for v in range(vectors, 0, -1) if choice.weight.reads_unpacked(v * narrow)]
         if whole and not nest.constant_weight:
-            vectors, pack = whole[0], {"pack": PACK_NOTHING}
+            lanes, vectors, pack = narrow, whole[0], {"pack": PACK_NOTHING}
     else:
         mr, vectors = (
             choice.whole_rows_tile() or _tile_of_shared_rows(choice) or _wider_tile(choice, mr, vectors)

@@ -21,9 +21,11 @@ from ..transforms import (
     last_order,
     panel_order,
     relayout_read,
+    split_squares,
     transpose_last,
     vectorize_last,
 )
+from ..turned_squares import mark_square
 from ..weight_groups import Grouping, interleave, turn
 
 PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
@@ -187,9 +189,9 @@ def pack_weight(
 
     ``whole_sums``: of how many sums `pad_operands` has made the channels a multiple.
 
-    A weight that is turned or interleaved in registers in the call, and has fewer columns or sums than
-    panels, is made longer by another copy before: no vector of it is then cut short. That copy is the second
-    block, else None.
+    A weight of which an instruction wants groups, and which is turned or interleaved in registers in the
+    call, is made longer by another copy before where it has fewer columns or sums than panels: no vector of
+    it is then cut short. That copy is the second block, else None.
     """
     block = sch.get_sblock(nest.block)
     longer = None
@@ -197,7 +199,9 @@ def pack_weight(
         panels = producer_of(sch, block, nest.weight)
         inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
         along = _is_interleaved(nest, products)
-        if _is_turned(nest, lanes, products) or (along and ends_by_masks(nest.dtype, lanes)):
+        if (products > 1 and _is_turned(nest, lanes, products)) or (
+            along and ends_by_masks(nest.dtype, lanes)
+        ):
             longer, panels = panels, sch.cache_read(block, nest.weight, "global")
     elif nest.weight_block:
         panels = sch.get_sblock(nest.weight_block)
@@ -219,8 +223,11 @@ def ends_by_masks(dtype: str, lanes: int) -> bool:
 
 def _is_turned(nest: Contraction, lanes: int, products: int = 1) -> bool:
     """Tell whether a weight is contiguous along the sum, and is turned in whole squares in the call."""
-    alike = products > 1 or nest.weight_dtype == nest.dtype
-    return nest.is_turned and alike and lanes > 1 and nest.channels % (lanes * products) == 0
+    if not nest.is_turned or lanes == 1:
+        return False
+    if products == 1:  # what is left is turned element by element
+        return nest.weight_dtype == nest.dtype and nest.channels >= lanes
+    return nest.channels % (lanes * products) == 0
 
 
 def _is_interleaved(nest: Contraction, products: int) -> bool:
@@ -265,7 +272,7 @@ def copy_panels(
     them, if they do.
     """
     products = 1 if grouping is None else grouping.products
-    squares = whole and _is_turned(nest, lanes, products)
+    squares = (whole or products == 1) and _is_turned(nest, lanes, products)
     interleaved = whole and _is_interleaved(nest, products)
     if grouping is not None and (interleaved or squares):
         outer = (interleave if interleaved else turn)(sch, panels, grouping)
@@ -276,7 +283,12 @@ def copy_panels(
         if parallel:
             outer = sch.get_loops(panels)[:-2]
             sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
-        transpose_last(sch, panels, lanes, nest.dtype)
+        if whole and nest.channels % lanes == 0:
+            transpose_last(sch, panels, lanes, nest.dtype)
+        else:
+            columns, _, row = split_squares(sch, panels, lanes)
+            mark_square(sch, row)
+            partition(sch, columns)
     else:
         copy_in_vectors(sch, panels, lanes, parallel)
 
