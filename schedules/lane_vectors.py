@@ -18,6 +18,7 @@ from tvm_ffi import structural_map, structural_walk
 
 from ..machine.vector_math import POLYNOMIAL_CALLS
 from .analysis import is_choice, op_name
+from .expressions import conjunction, is_one
 from .lane_conditions import depends
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
@@ -173,7 +174,7 @@ class Lanes:
     def _place(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
         """Return the indices of consecutive elements, or of one that all lanes share."""
         *outer, last = (self._steps(index) for index in indices)
-        apart = last[1] and buffer.strides and not _is_one(buffer.strides[-1])
+        apart = last[1] and buffer.strides and not is_one(buffer.strides[-1])
         if any(step for _, step in outer) or apart:
             raise NoVectors
         ramp = tirx.Ramp(last[0], tirx.IntImm(_dtype(last[0]), 1), self._lanes)
@@ -213,10 +214,8 @@ class Lanes:
 
     def _parts(self, condition: Any) -> tuple[list[Any], list[Any]]:
         """Split a condition into those of all lanes and those of each."""
-        if isinstance(condition, tirx.And):
-            (first, others), (second, more) = map(self._parts, (condition.a, condition.b))
-            return [*first, *second], [*others, *more]
-        return ([], [condition]) if self._varies(condition) else ([condition], [])
+        parts = [*conjunction(condition)]
+        return [p for p in parts if not self._varies(p)], [p for p in parts if self._varies(p)]
 
     def _both(self, mask: Any, conditions: Sequence[Any]) -> Any:
         """Return a mask of the lanes that a mask has and in which conditions hold."""
@@ -255,10 +254,6 @@ def _reads(expression: Any) -> bool:
     loads: list[Any] = []
     structural_walk(expression, (TensorLoad, loads.append))
     return bool(loads)
-
-
-def _is_one(number: Any) -> bool:
-    return isinstance(number, tirx.IntImm) and int(number.value) == 1
 
 
 def _is_vectorizable(call: Any) -> bool:

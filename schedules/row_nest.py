@@ -21,6 +21,7 @@ from .analysis import (
     static_extents,
     uses_calls,
 )
+from .expressions import is_one
 from .in_place import in_place_block
 
 
@@ -272,11 +273,7 @@ def _is_contiguous(sch: s_tir.Schedule, name: str) -> bool:
 def _last_index(load: Any) -> Any:
     """Return what indexes the last axis of a buffer that has more than one element."""
     axes = zip(load.indices, load.source.shape, strict=True)
-    return next((index for index, extent in reversed([*axes]) if not _is_one(extent)), load.indices[-1])
-
-
-def _is_one(extent: Any) -> bool:
-    return isinstance(extent, IntImm) and int(extent) == 1
+    return next((index for index, extent in reversed([*axes]) if not is_one(extent)), load.indices[-1])
 
 
 def _reduced_extents(sch: s_tir.Schedule, name: str) -> tuple[int, ...]:

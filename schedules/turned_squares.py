@@ -22,6 +22,7 @@ from tvm.sym import detect_linear_equation
 from tvm_ffi import structural_map
 
 from .analysis import index_variables, is_choice
+from .expressions import conjunction, is_one
 from .restatement import replaced, without_mark
 from .transposition import transposed
 
@@ -54,7 +55,7 @@ def _in_registers(row: Any) -> Any | None:
         return None
     store, conditions = column.body, []
     if isinstance(store, tirx.IfThenElse) and store.else_case is None:
-        conditions, store = _all_of(store.condition), store.then_case
+        conditions, store = [*conjunction(store.condition)], store.then_case
     outside = [c for c in conditions if row.loop_var not in index_variables([c])]
     back = _reach([c for c in conditions if row.loop_var in index_variables([c])], row.loop_var, lanes)
     if back is None or not isinstance(store, tirx.BufferStore) or column.loop_var in index_variables(outside):
@@ -82,13 +83,6 @@ def _line(load: Any, condition: Any | None, filling: Any | None, at: Mapping[Any
     return tirx.if_then_else(replaced(condition, at), found, tirx.Broadcast(filling, lanes))
 
 
-def _all_of(condition: Any) -> list[Any]:
-    """Return the conditions that one consists of."""
-    if isinstance(condition, tirx.And):
-        return [*_all_of(condition.a), *_all_of(condition.b)]
-    return [condition]
-
-
 def _reach(conditions: Sequence[Any], variable: Any, lanes: int) -> Any | None:
     """Return how far a square reaches back, by the conditions for its rows; None of others than one bound."""
     if not conditions:
@@ -97,7 +91,7 @@ def _reach(conditions: Sequence[Any], variable: Any, lanes: int) -> Any | None:
     if others or not isinstance(condition, tirx.LT) or variable in index_variables([condition.b]):
         return None
     parts = detect_linear_equation(condition.a, [variable])
-    if not parts or not _is_one(parts[0]):
+    if not parts or not is_one(parts[0]):
         return None
     return tirx.max(parts[1] + lanes - condition.b, 0)
 
@@ -105,8 +99,4 @@ def _reach(conditions: Sequence[Any], variable: Any, lanes: int) -> Any | None:
 def _is_along(indices: Sequence[Any], variable: Any) -> bool:
     """Tell whether elements lie side by side along a loop."""
     parts = detect_linear_equation(indices[-1], [variable])
-    return bool(parts) and _is_one(parts[0]) and variable not in index_variables(indices[:-1])
-
-
-def _is_one(step: Any) -> bool:
-    return isinstance(step, tirx.IntImm) and int(step) == 1
+    return bool(parts) and is_one(parts[0]) and variable not in index_variables(indices[:-1])

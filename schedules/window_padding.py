@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -13,6 +13,7 @@ from tvm.sym import detect_linear_equation
 from tvm.tirx import IntImm, IterVar
 
 from .analysis import index_variables, is_choice, loads_of
+from .expressions import conjunction
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ def _data_ranges(copy: Any) -> list[tuple[int, int, int]]:
         return []
     whole = {v.var: (0, int(v.dom.extent)) for v in copy.iter_vars}
     ranges = dict(whole)
-    for part in _conjunction(condition):
+    for part in conjunction(condition):
         if isinstance(part, tirx.LE) and isinstance(part.a, IntImm) and _is_one_of(part.b, ranges):
             ranges[part.b] = (int(part.a), ranges[part.b][1])
         elif isinstance(part, tirx.LT) and isinstance(part.b, IntImm) and _is_one_of(part.a, ranges):
@@ -217,11 +218,3 @@ def _data_ranges(copy: Any) -> list[tuple[int, int, int]]:
 
 def _is_one_of(index: Any, variables: Any) -> bool:
     return isinstance(index, tirx.Var) and index in variables
-
-
-def _conjunction(condition: Any) -> Iterator[Any]:
-    if isinstance(condition, tirx.And):
-        yield from _conjunction(condition.a)
-        yield from _conjunction(condition.b)
-    else:
-        yield condition

@@ -225,7 +225,7 @@ def _is_turned(nest: Contraction, lanes: int, products: int = 1) -> bool:
     """Tell whether a weight is contiguous along the sum, and is turned in whole squares in the call."""
     if not nest.is_turned or lanes == 1:
         return False
-    if products == 1:  # what is left is turned element by element
+    if products == 1:  # squares reach back where what is left is less
         return nest.weight_dtype == nest.dtype and nest.channels >= lanes
     return nest.channels % (lanes * products) == 0
 
