@@ -10,6 +10,7 @@ from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.contraction import find_contraction
+from tunesmith.schedules.cpu.operand_layout import PACK_FIRST, PACK_IN_BLOCK
 from tunesmith.schedules.cpu.swapped import SWAPPED
 from tunesmith.schedules.swapped_form import OUTPUT, TURNED, find_swapped, restate
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
@@ -80,6 +81,13 @@ def test_a_weight_larger_than_l2_is_shared_where_panels_are_not():
     """48 rows are one panel: threads share the weight, and all panels are packed before."""
     knobs = SWAPPED.space(linear(m=48, n=3072, k=768).func, AVX512).default
     assert (knobs["nr"], knobs["split_columns"]) == (48, 0)
+
+
+def test_what_many_blocks_read_is_turned_once():
+    """173 tiles of 4 rows are 173 blocks; 16 tiles of 8 are a block for each of two threads."""
+    for columns, depth, packs in ((692, 416, PACK_FIRST), (128, 1024, PACK_IN_BLOCK)):
+        knobs = SWAPPED.space(linear(m=32, n=columns, k=depth).func, AVX512).default
+        assert (knobs["split_columns"], knobs["pack"]) == (0, packs), columns
 
 
 def test_tiles_of_one_vector_are_for_units_that_take_halves():
