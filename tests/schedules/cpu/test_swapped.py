@@ -85,7 +85,7 @@ def test_a_weight_larger_than_l2_is_shared_where_panels_are_not():
 
 def test_what_many_blocks_read_is_turned_once():
     """173 tiles of 4 rows are 173 blocks; 16 tiles of 8 are a block for each of two threads."""
-    for columns, depth, packs in ((692, 416, PACK_FIRST), (128, 1024, PACK_IN_BLOCK)):
+    for columns, depth, packs in ((692, 104, PACK_FIRST), (128, 1024, PACK_IN_BLOCK)):
         knobs = SWAPPED.space(linear(m=32, n=columns, k=depth).func, AVX512).default
         assert (knobs["split_columns"], knobs["pack"]) == (0, packs), columns
 
