@@ -27,12 +27,13 @@ from .few_rows import FEW_ROWS
 from .flat_rows import either_tiles, tiles_algorithm
 from .matrix_unit import schedule_matrix_unit
 from .matrix_unit_space import (
-    LEAST_CYCLES,
     OF_VECTORS,
     columns_of_tile,
+    cycles_of_products,
     depth_of_step,
     instruction_for,
     rows_of_tile,
+    steps_of_sum,
     tiles_around,
 )
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
@@ -174,8 +175,7 @@ def _cheapest_rows(extent: int) -> int:
     """Choose the rows of a tile of an axis whose last one may be filled up: those of least cost."""
 
     def cost(rows: int) -> int:
-        products = sum(max(LEAST_CYCLES, part) for part in rows_of_parts(rows))
-        return ceil(extent / rows) * (products + _OF_LOADS)
+        return ceil(extent / rows) * (cycles_of_products(rows) + _OF_LOADS)
 
     return min(range(1, min(2 * TILE_ROWS, extent) + 1), key=cost)
 
@@ -223,10 +223,9 @@ def _cycles(choice: TileChoice, instruction: TileInstruction, mr: int, depth: in
     """Estimate what all products take in tiles of so many rows; ``split``: elements of data."""
     nest = choice.nest
     vectors, pairs = ceil(nest.columns / choice.lanes), len(instruction.pairs)
-    steps, parts = nest.depth // nest.channels * ceil(nest.channels / depth), rows_of_parts(mr)
-    of_row = _OF_ROW if len(parts) > 1 else _OF_SINGLE_ROW
+    of_row = _OF_ROW if len(rows_of_parts(mr)) > 1 else _OF_SINGLE_ROW
     met = nest.share_met(mr) if nest.channels % depth == 0 else 1
-    products = pairs * steps * sum(max(LEAST_CYCLES, part) for part in parts) * met
+    products = pairs * steps_of_sum(nest, depth) * cycles_of_products(mr) * met
     of_tile = products * of_row + _OF_SUMS * mr
     cycles = nest.batches * choice.row_tiles(mr) * vectors * of_tile + _splitting(choice, split, depth)
     if nest.is_turned and nest.channels % (2 * choice.lanes):  # in no whole squares

@@ -24,7 +24,7 @@ _LOAD = 0.5
 _MOST_VECTORS = 4
 # Cycles of a product of tiles of few rows, and of storing and loading a vector of sums: see `_is_worth_it`.
 # On a Xeon with AMX 16 rows take 16, 14 14, 8 and fewer 9 to 10, however deep a step is.
-LEAST_CYCLES, _CYCLES_OF_SUMS = 9, 3
+_LEAST_CYCLES, _CYCLES_OF_SUMS = 9, 3
 # Cycles of a tile's loads in a step, and of a line of the cache that a thread copies and another reads, where
 # rows or sums are padded. Rows need no copy in tiles that divide them: 318 of bytes by 64 x 256 take 0.36 of
 # the time by 6, 790 by 128 x 256 0.34 by 10, but 318 by 1024 x 1024 1.19 by 6.
@@ -129,6 +129,16 @@ def depth_of_step(nest: Contraction, instruction: TileInstruction) -> int:
     return even if channels // even <= ceil(channels / most) else min(most, channels)
 
 
+def steps_of_sum(nest: Contraction, depth: int) -> int:
+    """Count the steps of so many products that a sum takes."""
+    return nest.depth // nest.channels * ceil(nest.channels / depth)
+
+
+def cycles_of_products(mr: int) -> int:
+    """Estimate the cycles of a step's products of a tile of so many rows and a tile of columns."""
+    return sum(max(_LEAST_CYCLES, rows) for rows in rows_of_parts(mr))
+
+
 def columns_of_tile(choice: TileChoice, mr: int, threads: int) -> int:
     """Choose the columns of a tile: those that cost least, of those that fit, and deal panels out."""
     lanes, parts = choice.lanes, len(rows_of_parts(mr))
@@ -156,8 +166,7 @@ def _is_worth_it(choice: TileChoice, instruction: TileInstruction, mr: int, dept
     copied = nest.row_extent % mr or nest.channels % depth or nest.data_channel != nest.data_rank - 1
     if copied and not nest.is_worth_threads:
         return False
-    steps = nest.depth // nest.channels * ceil(nest.channels / depth)
-    of_tile = sum(max(LEAST_CYCLES, rows) for rows in rows_of_parts(mr)) * steps + _CYCLES_OF_SUMS * mr
+    of_tile = cycles_of_products(mr) * steps_of_sum(nest, depth) + _CYCLES_OF_SUMS * mr
     # Of bytes an instruction sums four products, of others one.
     of_lane = instruction.products if nest.dtype == "int32" else 1
     cycles = choice.row_tiles(mr) * of_tile + _cycles_of_padding(choice, mr, depth)
@@ -166,9 +175,8 @@ def _is_worth_it(choice: TileChoice, instruction: TileInstruction, mr: int, dept
 
 def _cycles_of_rows(choice: TileChoice, mr: int, depth: int) -> float:
     """Estimate what products of tiles of so many rows take, of a vector of columns, and padding them."""
-    steps = ceil(choice.nest.depth / depth)
-    of_step = sum(max(LEAST_CYCLES, rows) for rows in rows_of_parts(mr)) + _CYCLES_OF_LOADS
-    return choice.row_tiles(mr) * of_step * steps + _cycles_of_padding(choice, mr, depth)
+    of_tile = (cycles_of_products(mr) + _CYCLES_OF_LOADS) * steps_of_sum(choice.nest, depth)
+    return choice.row_tiles(mr) * of_tile + _cycles_of_padding(choice, mr, depth)
 
 
 def _cycles_of_padding(choice: TileChoice, mr: int, depth: int) -> float:

@@ -222,7 +222,7 @@ def ends_by_masks(dtype: str, lanes: int) -> bool:
 
 
 def _is_turned(nest: Contraction, lanes: int, products: int = 1) -> bool:
-    """Tell whether a weight is contiguous along the sum, and is turned in whole squares in the call."""
+    """Tell whether a weight lies along the sum, and is turned in squares of registers in the call."""
     if not nest.is_turned or lanes == 1:
         return False
     if products == 1:  # squares reach back where what is left is less

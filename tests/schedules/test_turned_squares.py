@@ -37,10 +37,8 @@ def test_a_weight_of_any_size_is_turned_in_squares(
     packed = [line for line in lines if re.match(r"\s*weight_\w+\[.* = ", line)]
     assert packed and all("Shuffle" in line for line in packed), "element by element"
     # Nothing is read behind the weight, or written behind a panel.
-    lanes, loads = (
-        facts(target).lanes("float32"),
-        [line for line in lines if re.search(r"row\w*: T.let.*Ramp", line)],
-    )
+    lanes = facts(target).lanes("float32")
+    loads = [line for line in lines if re.search(r"row\w*: T.let.*Ramp", line)]
     assert any("if_then_else" in line for line in loads) == (columns % lanes > 0)
     assert all(f"T.min(T.int64({sums - lanes})," in line for line in loads) == (sums % lanes > 0)
 
