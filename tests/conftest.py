@@ -13,6 +13,10 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+# A thread that waits for NumPy's next product spins, beside the tests of other processes: a seventh of the
+# time of tests that are compared with NumPy.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import settings
 from tunesmith.tuning.processes import worker_group as worker_group_module

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -55,17 +56,22 @@ def without_tiles(target) -> Any:
 def run(target) -> Run:
     """Compile a PrimFunc or a schedule and run it into outputs that are full of NaN; return the outputs."""
 
+    unoptimized = tvm.target.Target({**json.loads(str(target)), "opt-level": 0})
+
     # What is run several times in a row, on other inputs or under several rules, is compiled once, as a
     # candidate of a search is.
     @lru_cache(maxsize=4)
-    def compiled(func: Any) -> Any:
-        return generate_code(tvm.IRModule({"main": func}), target, quick=True)["main"]
+    def compiled(func: Any, optimized: bool) -> Any:
+        mod = tvm.IRModule({"main": func})
+        return generate_code(mod, target if optimized else unoptimized, quick=True)["main"]
 
-    def ran(func_or_schedule: Any, inputs: Sequence[np.ndarray], nth: int = 0) -> list[np.ndarray]:
+    def ran(
+        func_or_schedule: Any, inputs: Sequence[np.ndarray], nth: int = 0, optimized: bool = True
+    ) -> list[np.ndarray]:
         assert func_or_schedule is not None, "the rule does not apply"
         mod = getattr(func_or_schedule, "mod", None)
         func = mod["main"] if mod else func_or_schedule
-        kernel = compiled(func)
+        kernel = compiled(func, optimized)
         arrays = [aligned_copy(i) for i in inputs]
         rooms = []
         for param in func.params[len(inputs) :]:
@@ -132,15 +138,32 @@ def assert_right_of_computed(run) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
-def assert_right(run) -> Callable[[ts.Workload, Any], None]:
+def assert_right(run) -> Callable[..., None]:
     """Run a workload's schedule on two sets of inputs and compare with the reference."""
 
-    def right(workload: ts.Workload, schedule: Any) -> None:
+    def right(workload: ts.Workload, schedule: Any, optimized: bool = True) -> None:
         for nth in (0, 1):
             inputs = inputs_of(workload, nth, nth)
-            (got,) = run(schedule, inputs, nth)
+            (got,) = run(schedule, inputs, nth, optimized)
             verdict = compare(got, expected_output(workload, inputs), workload_tolerance(workload))
             assert verdict.ok, f"{workload.label} {workload.dtype}: {verdict.message}"
+
+    return right
+
+
+@pytest.fixture(scope="session")
+def assert_points_right(assert_right, target) -> Callable[..., None]:
+    """Check the default of a rule, compiled as a user's kernel, and what other points of its space compute.
+
+    LLVM's optimization, of which one point needs what others do, takes most of the time that a point takes.
+    """
+
+    def right(rule: Any, workload: ts.Workload, points: Iterable[Mapping[str, int]]) -> None:
+        default = rule.space(workload.func, target).default
+        assert_right(workload, rule.scheduled(workload.func, target))
+        for knobs in points:
+            if {**default, **knobs} != default:
+                assert_right(workload, rule.scheduled(workload.func, target, knobs), optimized=False)
 
     return right
 
@@ -149,14 +172,15 @@ def assert_right(run) -> Callable[[ts.Workload, Any], None]:
 def assert_same_outputs(run) -> Callable[..., None]:
     """Run a PrimFunc unscheduled and scheduled and compare all outputs."""
 
-    def same(func: Any, schedule: Any, outputs: int = 1) -> None:
+    def same(func: Any, schedule: Any, outputs: int = 1, optimized: bool = True) -> None:
         args = [
             ArgSpec(str(p.name), tuple(int(e) for e in p.shape), str(p.dtype))
             for p in func.params[: len(func.params) - outputs]
         ]
         for nth in (0, 1):
             inputs = inputs_for(args, nth)
-            for got, want in zip(run(schedule, inputs, nth), run(func, inputs, nth), strict=True):
+            found, wanted = run(schedule, inputs, nth, optimized), run(func, inputs, nth, optimized=False)
+            for got, want in zip(found, wanted, strict=True):
                 verdict = compare(got, want, tolerance(str(want.dtype), reduction_length(func)))
                 assert verdict.ok, verdict.message
 

@@ -61,12 +61,11 @@ def of(shape, dtype="float32"):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_every_kind_of_point_is_right(name, target, assert_right):
+def test_every_kind_of_point_is_right(name, target, assert_points_right):
     workload = of(SHAPES[name])
     assert rules_for(workload.func, target)[0] is ATTENTION
     space = ATTENTION.space(workload.func, target)
-    for knobs in [space.default, *space.points[:: max(1, len(space) // 3)]]:
-        assert_right(workload, ATTENTION.scheduled(workload.func, target, knobs))
+    assert_points_right(ATTENTION, workload, space.points[:: max(1, len(space) // 3)])
 
 
 TWO_HEADS = [name for name, shape in SHAPES.items() if shape["heads"] > 1 and shape["m"] > 1]

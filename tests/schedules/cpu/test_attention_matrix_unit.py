@@ -61,13 +61,12 @@ def of(name, **more):
 
 @permitted
 @pytest.mark.parametrize("name", SHAPES)
-def test_points_of_the_space_are_right(name, always, target, assert_right):
+def test_points_of_the_space_are_right(name, always, target, assert_points_right):
     workload = of(name)
     space = ATTENTION_MATRIX_UNIT.space(workload.func, target)
     assert rules_for(workload.func, target)[0] is ATTENTION_MATRIX_UNIT
     drawn = np.random.default_rng(7).choice(len(space.points), min(2, len(space.points)), replace=False)
-    for knobs in (space.default, *(space.points[i] for i in drawn)):
-        assert_right(workload, ATTENTION_MATRIX_UNIT.scheduled(workload.func, target, knobs))
+    assert_points_right(ATTENTION_MATRIX_UNIT, workload, [space.points[i] for i in drawn])
 
 
 @permitted

@@ -60,11 +60,11 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_every_square_is_right(name, target, assert_right):
+def test_every_square_is_right(name, target, assert_points_right):
     workload = WORKLOADS[name]
     space = CONV2D_CHANNELS_FIRST.space(workload.func, target)
-    for squares in next(knob for knob in space.knobs if knob.name == "squares").values:
-        assert_right(workload, CONV2D_CHANNELS_FIRST.scheduled(workload.func, target, {"squares": squares}))
+    (squares,) = (knob.values for knob in space.knobs if knob.name == "squares")
+    assert_points_right(CONV2D_CHANNELS_FIRST, workload, [{"squares": lanes} for lanes in squares])
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -16,12 +16,11 @@ AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linu
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 8, 12])
-def test_every_kind_of_point_is_right(rows, depth, target, assert_right):
+def test_every_kind_of_point_is_right(rows, depth, target, assert_points_right):
     workload = ts.workload("linear", m=rows, n=256, k=depth, activation="relu", bias=1)
     assert rules_for(workload.func, target)[0] is DOTS
     space = DOTS.space(workload.func, target)
-    for knobs in [space.default, *space.points[:: max(1, len(space) // 4)]]:
-        assert_right(workload, DOTS.scheduled(workload.func, target, knobs))
+    assert_points_right(DOTS, workload, space.points[:: max(1, len(space) // 4)])
 
 
 @pytest.mark.parametrize("shape", [{"m": 40, "k": 100}, {"m": 7, "k": 32}, {"m": 300, "k": 1001}, {"m": 2}])
@@ -112,7 +111,7 @@ def test_rows_by_a_weight_that_l2_holds_follow_the_sum(mcpu, rows, columns, k, t
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("k", [135, 232])
-def test_a_sum_may_end_within_a_vector_where_there_are_masks(k, dtype, target, assert_right):
+def test_a_sum_may_end_within_a_vector_where_there_are_masks(k, dtype, target, assert_points_right):
     workload = ts.workload("linear", dtype=dtype, m=3, n=61, k=k, activation="relu", bias=1)
     machines = {"x86-64-v4": True, "haswell": k % 8 == 0 and dtype == "float32"}
     for mcpu, applies in machines.items():
@@ -120,8 +119,7 @@ def test_a_sum_may_end_within_a_vector_where_there_are_masks(k, dtype, target, a
         assert dtype != "float32" or (DOTS.space(workload.func, cpu) is not None) == applies
     if facts(target).has_masks:
         space = DOTS.space(workload.func, target)
-        for knobs in [space.default, *space.points[:: max(1, len(space) // 3)]]:
-            assert_right(workload, DOTS.scheduled(workload.func, target, knobs))
+        assert_points_right(DOTS, workload, space.points[:: max(1, len(space) // 3)])
 
 
 def test_only_the_end_of_such_a_sum_has_masks():

@@ -34,11 +34,10 @@ def conv(ci, co, side=12, kernel=3, layout="NHWC", **others):
     ],
     ids=lambda w: w.label,
 )
-def test_tiles_are_right(workload, assert_right, target):
+def test_tiles_are_right(workload, assert_points_right, target):
     space = FEW_COLUMNS.space(workload.func, target)
     lines = next(knob.values for knob in space.knobs if knob.name == "lines")
-    for knobs in ({}, {"mr": 1, "lines": lines[0]}):
-        assert_right(workload, FEW_COLUMNS.scheduled(workload.func, target, knobs))
+    assert_points_right(FEW_COLUMNS, workload, [{"mr": 1, "lines": lines[0]}])
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,11 @@ def first_of_vectors(workload, target):
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 16, 64])
-def test_every_kind_of_point_is_right(rows, depth, target, assert_right):
+def test_every_kind_of_point_is_right(rows, depth, target, assert_points_right):
     workload = ts.workload("matmul", m=rows, n=256, k=depth)
     assert first_of_vectors(workload, target) is FEW_ROWS
     space = FEW_ROWS.space(workload.func, target)
-    for knobs in [space.default, *space.points[:: max(1, len(space) // 4)]]:
-        assert_right(workload, FEW_ROWS.scheduled(workload.func, target, knobs))
+    assert_points_right(FEW_ROWS, workload, space.points[:: max(1, len(space) // 4)])
 
 
 def test_rows_that_fill_no_tile_are_cut_off(depth, target, assert_right):
@@ -104,12 +103,11 @@ def test_data_lies_as_it_is_read(transpose, depth, target, assert_right):
         {"h": 7, "w": 7, "kh": 3, "kw": 3, "padding": 2, "dilation": 2, "bias": 1, "relu": 1},
     ],
 )
-def test_a_convolution_of_few_pixels(image, depth, target, assert_right):
+def test_a_convolution_of_few_pixels(image, depth, target, assert_points_right):
     inputs = -(-depth // (image["kh"] * image["kw"]) // 8) * 8 + 8
     workload = ts.workload("conv2d", **{"n": 1, **image}, ci=inputs, co=256)
     assert first_of_vectors(workload, target) is FEW_ROWS
-    for knobs in ({}, {"mr": 2, "vectors": 1, "depth": 4}):
-        assert_right(workload, FEW_ROWS.scheduled(workload.func, target, knobs))
+    assert_points_right(FEW_ROWS, workload, [{"mr": 2, "vectors": 1, "depth": 4}])
 
 
 @pytest.mark.parametrize(

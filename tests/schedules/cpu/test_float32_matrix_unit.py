@@ -79,12 +79,11 @@ def of(name):
 
 @permitted
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_points_of_the_space_are_right(name, always, target, assert_right):
+def test_points_of_the_space_are_right(name, always, target, assert_points_right):
     workload = of(name)
     points = FLOAT32_MATRIX_UNIT.space(workload.func, target).points
     drawn = np.random.default_rng(7).choice(len(points), 5, replace=False)
-    for knobs in ({}, *(points[i] for i in drawn)):
-        assert_right(workload, FLOAT32_MATRIX_UNIT.scheduled(workload.func, target, knobs))
+    assert_points_right(FLOAT32_MATRIX_UNIT, workload, [points[i] for i in drawn])
 
 
 @permitted
@@ -161,12 +160,12 @@ def test_no_bit_of_a_number_is_lost(always, target, run):
         (FLOAT32_MATRIX_UNIT_CHANNELS_FIRST, {"stride": 2}),
     ],
 )
-def test_channels_may_be_first(rule, more, always, target, assert_right):
+def test_channels_may_be_first(rule, more, always, target, assert_points_right):
     shape = {"n": 1, "h": 16, "w": 16, "ci": 64, "co": 48, "kh": 1, "kw": 1, "layout": "NCHW", **more}
     workload = ts.workload("conv2d", bias=1, relu=1, **shape)
     points = rule.space(workload.func, target).points
-    for knobs in ({}, *(points[i] for i in np.random.default_rng(2).choice(len(points), 4, replace=False))):
-        assert_right(workload, rule.scheduled(workload.func, target, knobs))
+    drawn = np.random.default_rng(2).choice(len(points), 4, replace=False)
+    assert_points_right(rule, workload, [points[i] for i in drawn])
 
 
 def test_a_step_multiplies_six_pairs_of_parts(always, amx):
@@ -250,7 +249,8 @@ def test_sums_of_parts_are_right(name, pack, split_columns, always, target, asse
     shared = {"pack": pack, "split_columns": split_columns}
     points = [p for p in points if p["block_sums"] and shared.items() <= p.items() and not p.get("rows")]
     for i in np.random.default_rng(5).choice(len(points), 2, replace=False):
-        assert_right(workload, FLOAT32_MATRIX_UNIT.scheduled(workload.func, target, points[i]))
+        schedule = FLOAT32_MATRIX_UNIT.scheduled(workload.func, target, points[i])
+        assert_right(workload, schedule, optimized=False)
 
 
 def test_a_part_of_the_sum_is_added_to_those_before(always, amx):

@@ -65,15 +65,14 @@ def test_others_are_left_alone(name, target):
     assert GROUPED.space(OTHERS[name].func, target) is None
 
 
-def test_other_points_of_the_space_are_right(target, assert_right):
+def test_other_points_of_the_space_are_right(target, assert_points_right):
     workload = WORKLOADS["several_panels"]
     points = GROUPED.space(workload.func, target).points
     kinds = {(p["pack"], p["split_columns"]): p for p in points if p["nr"] == 3 * p["lanes"]}
     # Panels of three vectors end beyond the columns: where there are no masks, they are copied.
     unpacked = {(0, 0), (0, 1)} if facts(target).has_masks else set()
     assert set(kinds) == {*unpacked, (1, 0), (1, 1), (2, 0), (2, 1)}
-    for knobs in kinds.values():
-        assert_right(workload, GROUPED.scheduled(workload.func, target, knobs))
+    assert_points_right(GROUPED, workload, kinds.values())
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])

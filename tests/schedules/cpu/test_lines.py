@@ -107,12 +107,11 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_it_is_found_and_tiles_are_right(name, target, assert_right):
+def test_it_is_found_and_tiles_are_right(name, target, assert_points_right):
     workload = WORKLOADS[name]
     assert rules_for(workload.func, target)[0] is LINES
     space = LINES.space(workload.func, target)
-    for knobs in (space.default, *space.points[::5]):
-        assert_right(workload, LINES.scheduled(workload.func, target, knobs))
+    assert_points_right(LINES, workload, space.points[::5])
 
 
 def test_what_an_image_is_made_of_may_have_fewer_axes(target, assert_same_outputs):

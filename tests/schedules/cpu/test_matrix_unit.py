@@ -105,23 +105,22 @@ def test_rows_are_padded_where_there_is_enough_to_multiply(shape, rows, amx):
 
 @permitted
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_points_of_the_space_are_right(name, copies_cost_nothing, target, assert_right):
+def test_points_of_the_space_are_right(name, copies_cost_nothing, target, assert_points_right):
     workload = of(name)
     points = MATRIX_UNIT.space(workload.func, target).points
     drawn = np.random.default_rng(7).choice(len(points), 6, replace=False)
-    for knobs in ({}, *(points[i] for i in drawn)):
-        assert_right(workload, MATRIX_UNIT.scheduled(workload.func, target, knobs))
+    assert_points_right(MATRIX_UNIT, workload, [points[i] for i in drawn])
 
 
 @permitted
 @pytest.mark.parametrize("name", HALVES)
-def test_bfloat16_is_right(name, target, assert_right):
+def test_bfloat16_is_right(name, target, assert_points_right):
     """Panels and copies hold its bits, where TVM would compute with float32."""
     op, shape = HALVES[name]
     workload = ts.workload(op, dtype="bfloat16", **shape)
     points = MATRIX_UNIT.space(workload.func, target).points
-    for knobs in ({}, *(points[i] for i in np.random.default_rng(5).choice(len(points), 3))):
-        assert_right(workload, MATRIX_UNIT.scheduled(workload.func, target, knobs))
+    drawn = np.random.default_rng(5).choice(len(points), 3)
+    assert_points_right(MATRIX_UNIT, workload, [points[i] for i in drawn])
 
 
 @pytest.mark.parametrize("name", HALVES)

@@ -114,11 +114,10 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_it_is_found_and_every_block_of_lines_is_right(name, target, assert_right):
+def test_it_is_found_and_every_block_of_lines_is_right(name, target, assert_points_right):
     workload = WORKLOADS[name]
     assert SEPARABLE in rules_for(workload.func, target)[:2]
-    for knobs in SEPARABLE.space(workload.func, target).points:
-        assert_right(workload, SEPARABLE.scheduled(workload.func, target, knobs))
+    assert_points_right(SEPARABLE, workload, SEPARABLE.space(workload.func, target).points)
 
 
 @pytest.mark.parametrize(

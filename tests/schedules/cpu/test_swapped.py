@@ -116,13 +116,11 @@ def test_threads_share_the_weight_where_it_comes_from_memory():
 
 
 @pytest.mark.parametrize("name", ["gelu", "squares_of_8", "data_along_rows", "three_vectors"])
-def test_points_drawn_at_random_are_right(name, assert_right, target):
+def test_points_drawn_at_random_are_right(name, assert_points_right, target):
     workload = WORKLOADS[name]
-    space = SWAPPED.space(workload.func, target)
-    points = space.points
-    rng = np.random.default_rng(0)
-    for number in rng.choice(len(points), size=6, replace=False):
-        assert_right(workload, SWAPPED.scheduled(workload.func, target, points[int(number)]))
+    points = SWAPPED.space(workload.func, target).points
+    drawn = np.random.default_rng(0).choice(len(points), size=6, replace=False)
+    assert_points_right(SWAPPED, workload, [points[i] for i in drawn])
 
 
 def test_points_are_whole_squares():

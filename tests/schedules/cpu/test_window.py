@@ -36,13 +36,12 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_it_is_found_and_every_kind_of_tile_is_right(name, target, assert_right):
+def test_it_is_found_and_every_kind_of_tile_is_right(name, target, assert_points_right):
     workload = WORKLOADS[name]
     assert rules_for(workload.func, target)[0] is WINDOW
     space = WINDOW.space(workload.func, target)
     points = [space.default, *space.points[:: max(1, len(space) // 3)]]
-    for knobs in points:
-        assert_right(workload, WINDOW.scheduled(workload.func, target, knobs))
+    assert_points_right(WINDOW, workload, points)
 
 
 @pytest.mark.parametrize("name", OTHERS)

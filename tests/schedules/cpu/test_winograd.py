@@ -70,7 +70,7 @@ def test_the_transforms_compute_a_convolution_exactly(m):
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_it_is_found_and_every_kind_of_tile_is_right(name, target, without_tiles, assert_right):
+def test_it_is_found_and_every_kind_of_tile_is_right(name, target, without_tiles, assert_points_right):
     workload = WORKLOADS[name]
     assert rules_for(workload.func, without_tiles)[:2] == [WINOGRAD, CONV2D]
     space = WINOGRAD.space(workload.func, target)
@@ -80,8 +80,8 @@ def test_it_is_found_and_every_kind_of_tile_is_right(name, target, without_tiles
     nth = list(WORKLOADS).index(name) % 4
     several = [p for p in space.points if p["images"] > 1]
     assert bool(several) == (workload.shape["n"] > 1)
-    for knobs in (space.default, list(kinds.values())[nth], *several[:: max(1, len(several) // 2)][:2]):
-        assert_right(workload, WINOGRAD.scheduled(workload.func, target, knobs))
+    of_several = several[:: max(1, len(several) // 2)][:2]
+    assert_points_right(WINOGRAD, workload, [list(kinds.values())[nth], *of_several])
 
 
 def choice_of(shape, mcpu="x86-64-v4", **caches):
