@@ -87,7 +87,9 @@ def test_each_head_decides_by_lengths_whether_it_needs_maxima(name, target, run)
     longest = [np.square(array).sum(axis=2).max(axis=1) for array in inputs[:2]]
     first, last = ((longest[0][at] * longest[1][at]) ** 0.5 * log2(e) for at in (0, -1))
     assert first < MOST_BITS * SHAPES[name]["d"] ** 0.5 < last
-    (got,) = run(ATTENTION.scheduled(workload.func, target, in_panels(workload, target, 1)), inputs, 0)
+    (got,) = run(
+        ATTENTION.scheduled(workload.func, target, in_panels(workload, target, 1)), inputs, optimized=False
+    )
     verdict = compare(got, expected_output(workload, inputs), workload_tolerance(workload))
     assert verdict.ok, verdict.message
 
@@ -98,7 +100,11 @@ def test_large_scores_take_the_steps_of_before(name, target, run):
     inputs = inputs_of(workload, 0)
     inputs[0] *= 1000
     (got,), (want,) = (
-        run(ATTENTION.scheduled(workload.func, target, in_panels(workload, target, bounded)), inputs, 0)
+        run(
+            ATTENTION.scheduled(workload.func, target, in_panels(workload, target, bounded)),
+            inputs,
+            optimized=False,
+        )
         for bounded in (0, 1)
     )
     assert np.isfinite(want).all()
@@ -111,7 +117,11 @@ def test_lengths_that_are_no_numbers_are_not_little(value, target, run):
     inputs = inputs_of(workload, 0)
     inputs[0][0, 3, 5] = inputs[1][1, 7, 2] = value
     (got,), (want,) = (
-        run(ATTENTION.scheduled(workload.func, target, in_panels(workload, target, bounded)), inputs, 0)
+        run(
+            ATTENTION.scheduled(workload.func, target, in_panels(workload, target, bounded)),
+            inputs,
+            optimized=False,
+        )
         for bounded in (0, 1)
     )
     assert np.isfinite(want).any()

@@ -76,7 +76,9 @@ def test_each_head_decides_by_lengths_whether_it_needs_maxima(name, always, targ
     workload = of(name)
     inputs = inputs_of(workload, 0)
     vary(*(array[-1:] for array in inputs))
-    (got,) = run(ATTENTION_MATRIX_UNIT.scheduled(workload.func, target, {"bounded": 1}), inputs, 0)
+    (got,) = run(
+        ATTENTION_MATRIX_UNIT.scheduled(workload.func, target, {"bounded": 1}), inputs, optimized=False
+    )
     verdict = compare(got, expected_output(workload, inputs), workload_tolerance(workload))
     assert verdict.ok, verdict.message
 
