@@ -17,6 +17,11 @@ def conjunction(condition: Any) -> Iterator[Any]:
         yield condition
 
 
+def is_zero(number: Any) -> bool:
+    """Tell whether an expression is the constant 0, of any type."""
+    return isinstance(number, (tirx.IntImm, tirx.FloatImm)) and number.value == 0
+
+
 def is_one(number: Any) -> bool:
     """Tell whether an expression is the constant 1."""
     return isinstance(number, tirx.IntImm) and int(number) == 1

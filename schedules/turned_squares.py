@@ -22,9 +22,9 @@ from tvm.sym import detect_linear_equation
 from tvm_ffi import structural_map
 
 from .analysis import index_variables, is_choice
-from .expressions import conjunction, is_one
+from .expressions import conjunction, is_one, is_zero
 from .restatement import replaced, without_mark
-from .transposition import transposed
+from .transposition import moved, transposed
 
 SQUARE_MARK = "tunesmith.square"
 """Annotation of the loop over the lines of the target, in which that over their elements lies."""
@@ -69,18 +69,22 @@ def _in_registers(row: Any) -> Any | None:
     def at(line: int, element: int) -> dict[Any, Any]:
         return {row.loop_var: row.min - back + line, column.loop_var: column.min + element}
 
-    steps, rows = transposed([_line(load, condition, filling, at(0, n), lanes) for n in range(lanes)])
+    if filling is not None and not is_zero(filling):
+        return None
+    steps, rows = transposed([_line(load, condition, at(0, n), lanes) for n in range(lanes)])
     targets = [[replaced(index, at(n, 0)) for index in store.indices] for n in range(lanes)]
-    square = tirx.SeqStmt([*steps, *map(store.buffer.vstore, targets, rows)])
+    stored = [moved(row, str(store.buffer.dtype)) for row in rows]
+    square = tirx.SeqStmt([*steps, *map(store.buffer.vstore, targets, stored)])
     return tirx.IfThenElse(tirx.all(*outside), square, None) if outside else square
 
 
-def _line(load: Any, condition: Any | None, filling: Any | None, at: Mapping[Any, Any], lanes: int) -> Any:
-    """Return a line of the source, or the filling where a condition says that it is not there."""
-    found = load.source.vload([replaced(i, at) for i in load.indices], f"{load.source.dtype}x{lanes}")
+def _line(load: Any, condition: Any | None, at: Mapping[Any, Any], lanes: int) -> Any:
+    """Return a line of the source, or zeros where a condition says that it is not there."""
+    found = moved(load.source.vload([replaced(i, at) for i in load.indices], f"{load.source.dtype}x{lanes}"))
     if condition is None:
         return found
-    return tirx.if_then_else(replaced(condition, at), found, tirx.Broadcast(filling, lanes))
+    zeros = tirx.Broadcast(tirx.const(0, str(found.ty.dtype).partition("x")[0]), lanes)
+    return tirx.if_then_else(replaced(condition, at), found, zeros)
 
 
 def _reach(conditions: Sequence[Any], variable: Any, lanes: int) -> Any | None:

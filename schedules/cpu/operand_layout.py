@@ -226,7 +226,7 @@ def _is_turned(nest: Contraction, lanes: int, products: int = 1) -> bool:
     if not nest.is_turned or lanes == 1:
         return False
     if products == 1:  # squares reach back where what is left is less
-        return nest.weight_dtype == nest.dtype and nest.channels >= lanes
+        return nest.channels >= lanes
     return nest.channels % (lanes * products) == 0
 
 
@@ -283,7 +283,7 @@ def copy_panels(
         if parallel:
             outer = sch.get_loops(panels)[:-2]
             sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
-        if whole and nest.channels % lanes == 0:
+        if whole and nest.channels % lanes == 0 and nest.weight_dtype == nest.dtype:
             transpose_last(sch, panels, lanes, nest.dtype)
         else:
             columns, _, row = split_squares(sch, panels, lanes)

@@ -160,7 +160,7 @@ def test_others_are_left_alone(depth, target):
     [(32, 10, True), (24, 250, True), (64, 10, True), (65, 10, False), (32, 256, False)],
 )
 def test_more_rows_by_columns_that_fill_no_panels(rows, columns, taken, target, assert_right):
-    """A matrix that is widened is not turned in registers: it is read as it lies, in cache or not."""
+    """A matrix that is widened is read as it lies, in cache or not."""
     workload = ts.workload("linear", dtype="float16", m=rows, n=columns, k=512)
     assert (DOTS.space(workload.func, target) is not None) == taken
     if taken:
