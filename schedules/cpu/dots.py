@@ -51,9 +51,9 @@ _PRODUCTS_OF_ROW_IN_L2, _MOST_IN_L2_OF_LONG = 40, 16
 # and 8 rows by 692 x 409 0.77 and 1.01, by 300 x 250 0.98 and 1.31, 8 and 12 by 128 x 777 0.91 and 1.10, 12
 # and 24 by 1002 x 1001 0.94 and 1.23.
 _PRODUCTS_OF_ROW_CUT, _MOST_CUT = 80, 12
-# What is widened is worth panels later: these are widened once more for each tile of rows. Times over those of
-# `matmul`, float16: 16 and 24 rows by 692 x 409 0.88 and 1.01, by 128 x 777 0.77 and 1.10, 64 rows by
-# 700 x 704 0.89. Bytes are copied once more where columns fill no panels.
+# What is widened is worth panels later: they are widened for each tile of rows. Times over those of `matmul`,
+# float16: 16 and 24 rows by 692 x 409 0.88 and 1.01, by 128 x 777 0.77 and 1.10, 64 rows by 700 x 704 0.89.
+# Bytes are copied once more where columns fill no panels.
 _PRODUCTS_OF_ROW_WIDENED, _MOST_WIDENED, _MOST_WIDENED_UNTURNED = 28, 24, 64
 # Bytes, four of which are multiplied at once, are worth panels sooner. Times over those of `quantized`: by
 # 4096 x 4096 16 rows 0.68, 24 rows 0.77, 32 rows 0.90; by 3072 x 768 6 rows 0.87, 12 rows 1.10; by
