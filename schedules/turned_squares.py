@@ -63,14 +63,14 @@ def _in_registers(row: Any) -> Any | None:
     condition, load, filling = store.value.args if is_choice(store.value) else (None, store.value, None)
     if not isinstance(load, TensorLoad) or row.loop_var in index_variables([condition]):
         return None
+    if condition is not None and not is_zero(filling):
+        return None
     if not _is_along(store.indices, column.loop_var) or not _is_along(load.indices, row.loop_var):
         return None
 
     def at(line: int, element: int) -> dict[Any, Any]:
         return {row.loop_var: row.min - back + line, column.loop_var: column.min + element}
 
-    if filling is not None and not is_zero(filling):
-        return None
     steps, rows = transposed([_line(load, condition, at(0, n), lanes) for n in range(lanes)])
     targets = [[replaced(index, at(n, 0)) for index in store.indices] for n in range(lanes)]
     stored = [moved(row, str(store.buffer.dtype)) for row in rows]

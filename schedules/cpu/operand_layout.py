@@ -283,6 +283,7 @@ def copy_panels(
         if parallel:
             outer = sch.get_loops(panels)[:-2]
             sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
+        # The intrinsic moves elements as they are, of which TVM would make float32 where they are bfloat16.
         if whole and nest.channels % lanes == 0 and nest.weight_dtype == nest.dtype:
             transpose_last(sch, panels, lanes, nest.dtype)
         else:

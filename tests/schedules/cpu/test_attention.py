@@ -78,6 +78,13 @@ def in_panels(workload, target, bounded):
     return {"nr": default["nr"] or default["lanes"], "bounded": bounded}
 
 
+def output_of(run, workload, target, inputs, bounded):
+    """Return what attention computes with keys in panels; LLVM's optimization is not asked about."""
+    schedule = ATTENTION.scheduled(workload.func, target, in_panels(workload, target, bounded))
+    (output,) = run(schedule, inputs, optimized=False)
+    return output
+
+
 @pytest.mark.parametrize("name", BOUNDED)
 def test_each_head_decides_by_lengths_whether_it_needs_maxima(name, target, run):
     """The last head has long queries and keys, though no large scores; the first has not."""
@@ -87,9 +94,7 @@ def test_each_head_decides_by_lengths_whether_it_needs_maxima(name, target, run)
     longest = [np.square(array).sum(axis=2).max(axis=1) for array in inputs[:2]]
     first, last = ((longest[0][at] * longest[1][at]) ** 0.5 * log2(e) for at in (0, -1))
     assert first < MOST_BITS * SHAPES[name]["d"] ** 0.5 < last
-    (got,) = run(
-        ATTENTION.scheduled(workload.func, target, in_panels(workload, target, 1)), inputs, optimized=False
-    )
+    got = output_of(run, workload, target, inputs, bounded=1)
     verdict = compare(got, expected_output(workload, inputs), workload_tolerance(workload))
     assert verdict.ok, verdict.message
 
@@ -99,14 +104,7 @@ def test_large_scores_take_the_steps_of_before(name, target, run):
     workload = of(SHAPES[name])
     inputs = inputs_of(workload, 0)
     inputs[0] *= 1000
-    (got,), (want,) = (
-        run(
-            ATTENTION.scheduled(workload.func, target, in_panels(workload, target, bounded)),
-            inputs,
-            optimized=False,
-        )
-        for bounded in (0, 1)
-    )
+    got, want = (output_of(run, workload, target, inputs, bounded) for bounded in (0, 1))
     assert np.isfinite(want).all()
     np.testing.assert_array_equal(got, want)
 
@@ -116,14 +114,7 @@ def test_lengths_that_are_no_numbers_are_not_little(value, target, run):
     workload = of(SHAPES["whole"])
     inputs = inputs_of(workload, 0)
     inputs[0][0, 3, 5] = inputs[1][1, 7, 2] = value
-    (got,), (want,) = (
-        run(
-            ATTENTION.scheduled(workload.func, target, in_panels(workload, target, bounded)),
-            inputs,
-            optimized=False,
-        )
-        for bounded in (0, 1)
-    )
+    got, want = (output_of(run, workload, target, inputs, bounded) for bounded in (0, 1))
     assert np.isfinite(want).any()
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
