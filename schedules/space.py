@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..machine.errors import InputError, unknown_name
+from .legal_points import legal_points
 
 Knobs = Mapping[str, int]
 """One value for each knob of a schedule."""
@@ -59,31 +60,6 @@ class Constraint:
 
     rule: str
     holds: Callable[[Knobs], bool]
-
-
-class _NotChosenError(Exception):
-    """A rule looks at a knob that has no value yet."""
-
-
-class _Begun(Mapping[str, int]):
-    """Values of the first knobs; whoever asks for others, or for all, learns that they are not chosen yet."""
-
-    def __init__(self, chosen: Mapping[str, int]) -> None:
-        self._chosen = chosen
-
-    def __getitem__(self, name: str) -> int:
-        if name not in self._chosen:
-            raise _NotChosenError
-        return self._chosen[name]
-
-    def __iter__(self) -> Iterator[str]:
-        raise _NotChosenError
-
-    def __len__(self) -> int:
-        raise _NotChosenError
-
-    def __contains__(self, name: object) -> bool:
-        raise _NotChosenError
 
 
 @dataclass(frozen=True)
@@ -137,7 +113,7 @@ class KnobSpace:
         InputError
             There is none; the message says how many combinations each constraint excludes.
         """
-        found = tuple(self._completed({}, self.constraints))
+        found = tuple(legal_points(self.knobs, self.constraints))
         if not found:
             raise InputError(
                 f"no combination of the knobs' values keeps the rules. Of {self.combinations}, "
@@ -159,32 +135,6 @@ class KnobSpace:
         sizes = [len(k.values) for k in self.knobs]
         for index in np.ndindex(*sizes):
             yield {k.name: k.values[i] for k, i in zip(self.knobs, index, strict=True)}
-
-    def _completed(
-        self, chosen: dict[str, int], open_rules: tuple[Constraint, ...]
-    ) -> Iterator[dict[str, int]]:
-        """Yield the legal points that begin with chosen values, which keep all but the open rules.
-
-        A rule is asked as soon as the knobs that it looks at have values: most combinations are never made.
-        """
-        complete = len(chosen) == len(self.knobs)
-        undecided: list[Constraint] = []
-        begun = chosen if complete else _Begun(chosen)
-        for constraint in open_rules:
-            try:
-                if not constraint.holds(begun):
-                    return
-            except Exception:
-                # It may fail on values that another one excludes, which is asked before it in the end.
-                if complete:
-                    raise
-                undecided.append(constraint)
-        if complete:
-            yield chosen
-            return
-        knob = self.knobs[len(chosen)]
-        for value in knob.values:
-            yield from self._completed({**chosen, knob.name: value}, tuple(undecided))
 
     def allows(self, knobs: Knobs) -> bool:
         """Tell whether a combination of candidate values keeps the constraints."""

@@ -49,6 +49,8 @@ def test_points_are_the_combinations_that_keep_the_constraints():
         lambda k: {**k}["b"] != 2,
         lambda k: len(k) == 3 and "b" in k and k["b"] > 1,
         lambda k: all(value < 5 for _, value in k.items()),
+        lambda k: k.get("d", 1) == 1 and "d" not in k and k["a"] > 1,
+        lambda k: (k["c"] if k["a"] > 1 else k["b"]) > 1,
     ],
 )
 def test_a_rule_may_look_at_knobs_in_any_way(rule):
@@ -67,6 +69,19 @@ def test_a_rule_is_asked_once_for_the_knobs_that_it_looks_at():
     rule = Constraint("a is 3", lambda k: asked.append(k["a"]) or k["a"] == 3)
     assert len(KnobSpace(knobs, (rule,), dict.fromkeys("abcd", 3))) == 1000
     assert asked == list(range(10))
+
+
+def test_a_rule_is_asked_once_for_equal_values_whatever_others_are():
+    asked = []
+    knobs = tuple(Knob(name, tuple(range(5)), "") for name in "abcd")
+    rule = Constraint("a is b + d", lambda k: asked.append((k["b"], k["d"])) or k["a"] == sum(asked[-1]))
+    assert len(KnobSpace(knobs, (rule,), dict.fromkeys("abcd", 0))) == 75
+    assert len(asked) == 25 * 5
+
+
+def test_a_rule_may_not_look_at_what_is_no_knob():
+    with pytest.raises(KeyError, match="cols"):
+        len(KnobSpace(SPACE.knobs, (Constraint("cols is 8", lambda k: k["cols"] == 8),), SPACE.default))
 
 
 def test_a_rule_may_fail_on_what_another_excludes():
