@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import tvm
@@ -198,10 +198,9 @@ def pack_weight(
     if nest.columns % nr or nest.channels % whole_sums:
         panels = producer_of(sch, block, nest.weight)
         inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
-        along = _is_interleaved(nest, products)
-        if (products > 1 and _is_turned(nest, lanes, products)) or (
-            along and ends_by_masks(nest.dtype, lanes)
-        ):
+        along, has_masks = _is_interleaved(nest, products), ends_by_masks(nest.dtype, lanes)
+        sums = ceil(nest.channels / whole_sums) * whole_sums if has_masks else nest.channels
+        if (products > 1 and _is_turned(nest, lanes, products, sums)) or (along and has_masks):
             longer, panels = panels, sch.cache_read(block, nest.weight, "global")
     elif nest.weight_block:
         panels = sch.get_sblock(nest.weight_block)
@@ -221,13 +220,16 @@ def ends_by_masks(dtype: str, lanes: int) -> bool:
     return lanes * int(tvm.DataType(dtype).bits) == _MASKED_BITS
 
 
-def _is_turned(nest: Contraction, lanes: int, products: int = 1) -> bool:
-    """Tell whether a weight lies along the sum, and is turned in squares of registers in the call."""
+def _is_turned(nest: Contraction, lanes: int, products: int, sums: int) -> bool:
+    """Tell whether a weight lies along the sum, and is turned in squares of registers in the call.
+
+    ``sums``: how many panels hold.
+    """
     if not nest.is_turned or lanes == 1:
         return False
     if products == 1:  # squares reach back where what is left is less
         return nest.channels >= lanes
-    return nest.channels % (lanes * products) == 0
+    return sums % (lanes * products) == 0
 
 
 def _is_interleaved(nest: Contraction, products: int) -> bool:
@@ -272,7 +274,8 @@ def copy_panels(
     them, if they do.
     """
     products = 1 if grouping is None else grouping.products
-    squares = (whole or products == 1) and _is_turned(nest, lanes, products)
+    sums = nest.channels if products == 1 else int(sch.get(sch.get_loops(panels)[-3]).extent) * products
+    squares = (whole or products == 1) and _is_turned(nest, lanes, products, sums)
     interleaved = whole and _is_interleaved(nest, products)
     if grouping is not None and (interleaved or squares):
         outer = (interleave if interleaved else turn)(sch, panels, grouping)

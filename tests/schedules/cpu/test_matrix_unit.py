@@ -131,6 +131,12 @@ def test_the_unit_multiplies_bfloat16(name, amx):
     assert "tdpbf16ps" in code
 
 
+@pytest.mark.parametrize(("op", "dtype"), [("quantized_linear", "uint8"), ("linear", "bfloat16")])
+def test_a_weight_along_a_sum_that_ends_within_squares_is_turned_in_registers(op, dtype, amx):
+    func = ts.workload(op, dtype=dtype, m=256, n=1000, k=443).func
+    assert "T.Shuffle(" in MATRIX_UNIT.scheduled(func, amx).mod.script()
+
+
 @permitted
 @pytest.mark.parametrize("transpose", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("data", ["int8", "uint8"])

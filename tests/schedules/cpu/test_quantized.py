@@ -109,6 +109,13 @@ def test_a_weight_that_ends_within_a_panel_is_interleaved_where_there_are_masks(
     assert ("T.Shuffle(" in schedule.mod.script()) == interleaved
 
 
+@pytest.mark.parametrize(("mcpu", "turned"), [("znver4", True), ("haswell", False)])
+def test_a_weight_along_a_sum_that_ends_within_squares_is_turned_where_there_are_masks(mcpu, turned):
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    workload = ts.workload("quantized_linear", m=20, n=96, k=63)
+    assert ("T.Shuffle(" in QUANTIZED.scheduled(workload.func, target).mod.script()) == turned
+
+
 @summing
 def test_rows_that_are_left_after_whole_tiles_are_cut_off(target, assert_right):
     workload = ts.workload("quantized_matmul", m=37, n=64, k=64)
