@@ -55,7 +55,8 @@ class Constraint:
     rule : str
         The rule as a user reads it: "mr * nr / lanes accumulators fit the registers".
     holds : callable
-        ``holds(knobs)`` is true where the rule is kept.
+        ``holds(knobs)`` is true where the rule is kept. It depends on the knobs' values alone, and is asked
+        once for each combination of those that it looks at (`legal_points`).
     """
 
     rule: str
