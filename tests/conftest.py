@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 # Threads that wait for work spin, beside the tests of other processes: NumPy's until its next product, TVM's
-# for 0.1 s after each call. Each took a seventh of the suite's time.
+# for 0.1 s after each call. Each took a seventh of the time of tests of schedules.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
 
