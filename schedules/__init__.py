@@ -14,6 +14,8 @@ from .cpu.channels_first import (
     FLAT_PIXELS,
     FLOAT32_MATRIX_UNIT_CHANNELS_FIRST,
     FLOAT32_MATRIX_UNIT_FLAT_PIXELS,
+    WIDENED_CHANNELS_FIRST,
+    WIDENED_FLAT_PIXELS,
     WINOGRAD_CHANNELS_FIRST,
 )
 from .cpu.conv2d import CONV2D
@@ -38,6 +40,7 @@ from .cpu.short_rows import SHORT_ROWS
 from .cpu.swapped import SWAPPED
 from .cpu.swapped_matrix_unit import SWAPPED_MATRIX_UNIT
 from .cpu.transpose import TRANSPOSE
+from .cpu.widened import WIDENED_CONV2D, WIDENED_MATMUL
 from .cpu.window import WINDOW
 from .cpu.winograd import WINOGRAD
 from .rule import ScheduleRule
@@ -61,10 +64,14 @@ RULES: tuple[ScheduleRule, ...] = (
     FEW_COLUMNS,
     QUANTIZED,
     FEW_ROWS,
+    WIDENED_MATMUL,
     MATMUL,
+    WIDENED_FLAT_PIXELS,
     FLAT_PIXELS,
     IM2COL,
+    WIDENED_CHANNELS_FIRST,
     CONV2D_CHANNELS_FIRST,
+    WIDENED_CONV2D,
     CONV2D,
     GROUPED,
     ATTENTION_MATRIX_UNIT,

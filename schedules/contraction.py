@@ -16,7 +16,7 @@ from ..kernels.operator import CONSTANT_ARGUMENTS
 from ..machine.facts import Facts
 from .analysis import block_names, index_variables, one_reduction, static_extents
 from .products import product_operands
-from .surroundings import blocks_around, lies_in_rows, made_of, makes_panels
+from .surroundings import WIDE_DATA, blocks_around, lies_in_rows, made_of, makes_panels
 from .transforms import LEAST_PARALLEL_SUMS
 from .window_padding import FilledAxis, PaddedAxis, filled_axes, padded_axes
 
@@ -141,6 +141,11 @@ class Contraction:
     def is_turned(self) -> bool:
         """Whether the weight is contiguous along the sum, and not laid out anew before the call."""
         return self.weight_axes[-1] == self.reductions[-1] and not self.constant_weight
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether the data of a plain product are another type's, widened in a copy."""
+        return self.plain and self.staged == WIDE_DATA
 
     @property
     def outer_rows(self) -> int:

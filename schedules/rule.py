@@ -11,7 +11,7 @@ import tvm
 from tvm import s_tir
 
 from ..machine.errors import InputError, blamed
-from .algorithms import begin
+from .algorithms import THEN, begin
 from .code_generation import finished, is_finished
 from .space import Knobs, KnobSpace
 
@@ -131,3 +131,9 @@ class ScheduleRule:
         with blamed(f"the schedule {self.name!r}", self.rewrite):
             self.rewrite(sch, **knobs)
         return sch
+
+
+def in_form_of(name: str, inner: ScheduleRule, knobs: Knobs) -> str:
+    """Name a form, and then that in which another rule begins on a function in the first."""
+    then = None if inner.algorithm is None else inner.algorithm(knobs)
+    return name if then is None else f"{name}{THEN}{then}"

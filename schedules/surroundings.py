@@ -16,6 +16,9 @@ from .analysis import has_condition, index_variables, is_reduction, loads_of, st
 from .restatement import is_step
 from .streaming import elements_before
 
+WIDE_DATA, WIDE_WEIGHT = "wide_data", "wide_weight"
+"""The blocks that widen operands (`widened_form`)."""
+
 
 def blocks_around(
     sch: s_tir.Schedule, names: list[str], block: Any, data: Any, weight: Any, plain: bool
@@ -113,11 +116,12 @@ def lies_in_rows(sch: s_tir.Schedule, name: str) -> bool:
 
 
 def widens(sch: s_tir.Schedule, name: str, operand: Any) -> bool:
-    """Tell whether a block makes an operand by widening integers, which is worth a copy of its own."""
+    """Tell whether a block makes an operand by widening another, which is worth a copy of its own."""
     block = sch.get(sch.get_sblock(name))
     loads = [str(load.source.dtype) for load in loads_of(block.body)]
     made = str(operand.dtype)
-    return block.writes[0].source.same_as(operand) and made == WIDE and bool(loads) and loads[0] != made
+    wide = made == WIDE or name in (WIDE_DATA, WIDE_WEIGHT)
+    return block.writes[0].source.same_as(operand) and wide and bool(loads) and loads[0] != made
 
 
 def _is_plain(index: Any) -> bool:

@@ -60,7 +60,8 @@ def _in_registers(row: Any) -> Any | None:
     back = _reach([c for c in conditions if row.loop_var in index_variables([c])], row.loop_var, lanes)
     if back is None or not isinstance(store, tirx.BufferStore) or column.loop_var in index_variables(outside):
         return None
-    condition, load, filling = store.value.args if is_choice(store.value) else (None, store.value, None)
+    condition, value, filling = store.value.args if is_choice(store.value) else (None, store.value, None)
+    load = value.value if isinstance(value, tirx.Cast) else value
     if not isinstance(load, TensorLoad) or row.loop_var in index_variables([condition]):
         return None
     if condition is not None and not is_zero(filling):
@@ -73,7 +74,7 @@ def _in_registers(row: Any) -> Any | None:
 
     steps, rows = transposed([_line(load, condition, at(0, n), lanes) for n in range(lanes)])
     targets = [[replaced(index, at(n, 0)) for index in store.indices] for n in range(lanes)]
-    stored = [moved(row, str(store.buffer.dtype)) for row in rows]
+    stored = [moved(row, str(load.source.dtype)).astype(f"{store.buffer.dtype}x{lanes}") for row in rows]
     square = tirx.SeqStmt([*steps, *map(store.buffer.vstore, targets, stored)])
     return tirx.IfThenElse(tirx.all(*outside), square, None) if outside else square
 

@@ -198,6 +198,7 @@ def _data_ranges(copy: Any) -> list[tuple[int, int, int]]:
     Empty where it pads with something else than zeros, or by other conditions.
     """
     value: Any = getattr(copy.body, "value", None)
+    value = value.value if isinstance(value, tirx.Cast) else value  # what is padded is widened then
     if not is_choice(value):
         return []
     condition, _, padding = value.args

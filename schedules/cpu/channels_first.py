@@ -16,19 +16,19 @@ from tvm import s_tir
 
 from ...machine.facts import facts
 from .. import flat_pixels_form
-from ..algorithms import THEN
 from ..analysis import block_names
 from ..channels_first_nest import ChannelsFirst, find_channels_first
 from ..channels_last_form import IMAGE, RESULT, TAPS, restate, squares_of
 from ..flat_pixels_form import find_flat, is_pointwise, pixels_of
 from ..restatement import is_step
-from ..rule import ScheduleRule
+from ..rule import ScheduleRule, in_form_of
 from ..space import Knob, Knobs, KnobSpace
 from .conv2d import CONV2D
 from .float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from .matmul import MATMUL
 from .tile_choice import LEAST_LANES
 from .transpose import SQUARES_OF_BLOCK, STRETCH, share_squares
+from .widened import WIDENED_CONV2D, WIDENED_MATMUL
 from .winograd import WINOGRAD
 
 _SQUARES = (4, 8, 16)
@@ -83,9 +83,7 @@ def channels_first_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpa
 
 
 def _algorithm(inner: ScheduleRule, knobs: Knobs) -> str:
-    name = f"{_FORM}_{knobs['squares']}"
-    then = None if inner.algorithm is None else inner.algorithm(knobs)
-    return name if then is None else f"{name}{THEN}{then}"
+    return in_form_of(f"{_FORM}_{knobs['squares']}", inner, knobs)
 
 
 def _of_channels_first(inner: ScheduleRule) -> ScheduleRule:
@@ -151,8 +149,8 @@ def schedule_flat_pixels(
     inner.rewrite(sch, **knobs)
 
 
-def _flat_algorithm(knobs: Knobs) -> str:
-    return f"flat_pixels_{knobs['pixels']}{'_1' if knobs.get('apart') else ''}"
+def _flat_algorithm(inner: ScheduleRule, knobs: Knobs) -> str:
+    return in_form_of(f"flat_pixels_{knobs['pixels']}{'_1' if knobs.get('apart') else ''}", inner, knobs)
 
 
 def _of_flat_pixels(inner: ScheduleRule, name: str) -> ScheduleRule:
@@ -161,13 +159,14 @@ def _of_flat_pixels(inner: ScheduleRule, name: str) -> ScheduleRule:
         summary=f"1x1 convolution, channels first: columns are pixels, by {inner.name}",
         rewrite=partial(schedule_flat_pixels, inner),
         open_space=partial(flat_pixels_space, inner),
-        algorithm=_flat_algorithm,
+        algorithm=partial(_flat_algorithm, inner),
     )
 
 
 FLAT_PIXELS = _of_flat_pixels(MATMUL, "flat_pixels")
+WIDENED_FLAT_PIXELS = _of_flat_pixels(WIDENED_MATMUL, "widened_flat_pixels")
 FLOAT32_MATRIX_UNIT_FLAT_PIXELS = _of_flat_pixels(FLOAT32_MATRIX_UNIT, "float32_matrix_unit_flat_pixels")
 
-CONV2D_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST, FLOAT32_MATRIX_UNIT_CHANNELS_FIRST = map(
-    _of_channels_first, (CONV2D, WINOGRAD, FLOAT32_MATRIX_UNIT)
+CONV2D_CHANNELS_FIRST, WIDENED_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST, FLOAT32_MATRIX_UNIT_CHANNELS_FIRST = (
+    map(_of_channels_first, (CONV2D, WIDENED_CONV2D, WINOGRAD, FLOAT32_MATRIX_UNIT))
 )

@@ -35,6 +35,7 @@ from ..panel_prefetch import fetch_panels, steps_between
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import inline_blocks
+from ..widened_form import has_halves
 from .tile_choice import FMAS_IN_FLIGHT
 
 # More rows are worth panels: so many where the weight is in L2, in L3, comes from memory. Times over those of
@@ -51,10 +52,14 @@ _PRODUCTS_OF_ROW_IN_L2, _MOST_IN_L2_OF_LONG = 40, 16
 # and 8 rows by 692 x 409 0.77 and 1.01, by 300 x 250 0.98 and 1.31, 8 and 12 by 128 x 777 0.91 and 1.10, 12
 # and 24 by 1002 x 1001 0.94 and 1.23.
 _PRODUCTS_OF_ROW_CUT, _MOST_CUT = 80, 12
-# What is widened is worth panels later: they are widened for each tile of rows. Times over those of `matmul`,
-# float16: 16 and 24 rows by 692 x 409 0.88 and 1.01, by 128 x 777 0.77 and 1.10, 64 rows by 700 x 704 0.89.
+# Where numbers of 16 bits are summed in float32, others widen them once. Over times of `widened_matmul`, on 2
+# threads of an Emerald Rapids: 8, 12 and 16 rows by 1000 x 1000 0.94, 1.09 and 1.18, by 4096 x 4096 0.74,
+# 0.82 and 1.08, by 512 x 512 0.98 and 1.12; 16 and 24 by 48 x 1024 0.49 and 1.13, by 30 x 700 0.88 and 1.36.
+# 64 by 10 x 768 0.77, where a panel would be filled up, by 24 x 512 1.12.
+_PRODUCTS_OF_ROW_WIDENED, _MOST_WIDENED, _FEW_COLUMNS, _MOST_OF_FEW_COLUMNS = 28, 10, 128, 16
+_MOST_OF_A_VECTOR = 64
 # Bytes are copied once more where columns fill no panels.
-_PRODUCTS_OF_ROW_WIDENED, _MOST_WIDENED, _MOST_WIDENED_UNTURNED = 28, 24, 64
+_MOST_UNTURNED = 64
 # Bytes, four of which are multiplied at once, are worth panels sooner. Times over those of `quantized`: by
 # 4096 x 4096 16 rows 0.68, 24 rows 0.77, 32 rows 0.90; by 3072 x 768 6 rows 0.87, 12 rows 1.10; by
 # 1024 x 1024 6 rows 0.94.
@@ -248,11 +253,13 @@ def _most_rows(nest: Contraction, machine: Facts) -> int:
     """Return how many rows are not worth panels of the weight."""
     lanes = machine.lanes(nest.dtype)
     cut = nest.depth % lanes != 0
-    if nest.weight_dtype != nest.dtype:
-        if cut and nest.dtype != "int32":
-            return min(nest.depth // _PRODUCTS_OF_ROW_WIDENED, _MOST_WIDENED)
-        if nest.columns % (2 * lanes):
-            return _MOST_WIDENED_UNTURNED
+    if has_halves(nest):
+        if nest.columns <= lanes and not cut:
+            return _MOST_OF_A_VECTOR
+        most = _MOST_OF_FEW_COLUMNS if nest.columns <= _FEW_COLUMNS else _MOST_WIDENED
+        return max(0 if cut else _MOST_IN_L2, min(nest.depth // _PRODUCTS_OF_ROW_WIDENED, most))
+    if nest.weight_dtype != nest.dtype and nest.columns % (2 * lanes):
+        return _MOST_UNTURNED
     if nest.dtype == "int32":
         far = nest.weight_bytes > _TIMES_L2 * machine.l2_bytes
         return _MOST_ROWS_OF_BYTES if far else _FEW_ROWS_OF_BYTES

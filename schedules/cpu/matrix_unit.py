@@ -24,7 +24,6 @@ from ..padded_taps import leave_out_filling, leave_out_padding
 from ..rule import ScheduleRule
 from ..transforms import finish_tile, vectorize_last
 from .matrix_unit_space import instruction_for, matrix_unit_space
-from .operand_layout import copy_lines
 from .register_tile import tile_loops
 from .tile_operands import lay_out, share_blocks, stored_lanes
 
@@ -91,11 +90,6 @@ def schedule_matrix_unit(
     if sum_block is not None:
         sch.reverse_compute_at(operands.tail, threads)
         vectorize_last(sch, operands.tail, wide)
-    whole_lines = block_columns * nr >= nest.columns and (not split_columns or nest.batch)
-    if operands.copy is not None and whole_lines:
-        # No two blocks, or those of no two products of a batch, read the same lines.
-        sch.compute_at(operands.copy, threads)
-        copy_lines(sch, nest, operands.copy, lanes, cut=True, parallel=False)
     loops = dict(zip(nest.reductions, sums, strict=True))
     if nest.channels % depth == 0:  # else what is under each window is a copy
         leave_out_padding(sch, block, nest, mr, loops)

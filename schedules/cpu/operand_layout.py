@@ -61,7 +61,7 @@ def stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, stage: int, p
     copy = sch.get_sblock(nest.staged) if nest.staged else sch.cache_read(block, nest.data, "global")
     if strided:
         relayout_read(sch, block, nest.data, copy, last_order(nest.data_rank, nest.data_channel))
-    lines = prod(int(sch.get(loop).extent) for loop in sch.get_loops(copy)[:-2])
+    lines = prod(int(sch.get(loop).extent) for loop in sch.get_loops(copy)[: -1 if nest.plain else -2])
     if nest.plain and strided and _transposes(sch, copy, lanes):
         *outer, row, _ = sch.get_loops(copy)
         # Whole lines of a cache, where they can be: those of rows a power of two apart evict each other. On 2
@@ -143,10 +143,10 @@ def pad_operands(
         copy_lines(sch, nest, copy, lanes, cut=True)
     elif pad_rows and rows_as_they_lie:
         sch.compute_inline(producer_of(sch, block, nest.data))
-    elif pad_rows:
-        # Along the rows each element has a condition of its own.
-        wide = lanes if nest.data_channel == nest.data_rank - 1 else 1
-        copy_in_vectors(sch, producer_of(sch, block, nest.data), wide, nest.is_worth_threads)
+    elif pad_rows and nest.data_channel == nest.data_rank - 1:
+        copy_lines(sch, nest, producer_of(sch, block, nest.data), lanes)
+    elif pad_rows:  # along them each element has a condition of its own
+        copy_in_vectors(sch, producer_of(sch, block, nest.data), 1, nest.is_worth_threads)
     return pad_rows or pad_columns
 
 
@@ -287,7 +287,8 @@ def copy_panels(
             outer = sch.get_loops(panels)[:-2]
             sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
         # The intrinsic moves elements as they are, of which TVM would make float32 where they are bfloat16.
-        if whole and nest.channels % lanes == 0 and nest.weight_dtype == nest.dtype:
+        as_they_are = str(sch.get(panels).reads[0].source.dtype) == nest.dtype
+        if whole and nest.channels % lanes == 0 and as_they_are:
             transpose_last(sch, panels, lanes, nest.dtype)
         else:
             columns, _, row = split_squares(sch, panels, lanes)

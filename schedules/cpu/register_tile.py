@@ -111,7 +111,9 @@ def register_tile(
     cut = pad == 0 and can_cut(nest, mr, block_rows, split_columns, pack)
     factors = (1 if cut else mr, nr, products)
     asks = pad == 0 and can_ask(nest, mr, products)
-    operands = lay_out(sch, nest, lanes, factors, pack, stage, products, rows_as_they_lie=asks)
+    operands = lay_out(
+        sch, nest, lanes, factors, pack, stage, products, own=nest.is_widened, rows_as_they_lie=asks
+    )
     block = operands.block
     instruction = None
     if products > 1:

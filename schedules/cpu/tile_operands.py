@@ -21,6 +21,7 @@ from .operand_layout import (
     PACK_IN_BLOCK,
     PACK_NOTHING,
     block_of_result,
+    copy_lines,
     copy_panels,
     ends_by_masks,
     hold_data,
@@ -186,6 +187,11 @@ def share_blocks(
             much = nest.weight_bytes > _LITTLE_BYTES and nest.is_worth_threads
             copy_in_vectors(sch, longer, gcd(nr, lanes * products), much)
         copy_panels(sch, nest, panels, lanes, whole, grouping, nest.is_worth_threads)
+    whole_lines = block_columns * nr >= nest.columns and (not split_columns or nest.batch)
+    if operands.copy is not None and whole_lines:
+        # No two blocks, or those of no two products of a batch, read the same lines.
+        sch.compute_at(operands.copy, outermost)
+        copy_lines(sch, nest, operands.copy, lanes, cut=True, parallel=False)
     if operands.apart is not None:
         copy_in_vectors(sch, operands.apart, lanes, nest.is_worth_threads)
     return outermost

@@ -157,9 +157,9 @@ def test_others_are_left_alone(depth, target):
 
 @pytest.mark.parametrize(
     ("rows", "columns", "taken"),
-    [(32, 10, True), (24, 250, True), (64, 10, True), (65, 10, False), (32, 256, False)],
+    [(64, 10, True), (65, 10, False), (16, 100, True), (17, 100, False), (10, 250, True), (11, 250, False)],
 )
-def test_more_rows_by_columns_that_fill_no_panels(rows, columns, taken, target, assert_right):
+def test_more_rows_of_16_bits_by_few_columns(rows, columns, taken, target, assert_right):
     """A matrix that is widened is read as it lies, in cache or not."""
     workload = ts.workload("linear", dtype="float16", m=rows, n=columns, k=512)
     assert (DOTS.space(workload.func, target) is not None) == taken

@@ -12,7 +12,11 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.contraction import find_contraction
-from tunesmith.schedules.cpu.channels_first import FLAT_PIXELS, FLOAT32_MATRIX_UNIT_FLAT_PIXELS
+from tunesmith.schedules.cpu.channels_first import (
+    FLAT_PIXELS,
+    FLOAT32_MATRIX_UNIT_FLAT_PIXELS,
+    WIDENED_FLAT_PIXELS,
+)
 from tunesmith.schedules.cpu.operand_layout import PACK_IN_BLOCK, PACK_NOTHING
 from tunesmith.schedules.flat_pixels_form import restate
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
@@ -54,7 +58,8 @@ OTHERS = {
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_it_is_the_default_and_right(name, target, without_tiles, assert_right):
     workload = WORKLOADS[name]
-    assert rules_for(workload.func, without_tiles)[0] is FLAT_PIXELS
+    halves = workload.dtype in ("float16", "bfloat16")
+    assert rules_for(workload.func, without_tiles)[0] is (WIDENED_FLAT_PIXELS if halves else FLAT_PIXELS)
     assert_right(workload, FLAT_PIXELS.scheduled(workload.func, target))
 
 

@@ -242,11 +242,12 @@ def test_what_other_cpus_compute_is_right_in_c(mcpu, triple, types, transpose, c
         (product(8, 32, 64, "int32", "int8"), 16),  # would lose what does not fit
         (product(8, 32, 64), 8),
         (ts.workload("matmul", m=8, n=32, k=64).func, 16),
+        (ts.workload("matmul", m=8, n=32, k=64).func, 32),  # is as wide
         (ts.workload("relu", m=8, n=32).func, 16),
     ],
 )
-def test_a_trace_cannot_widen_what_is_no_product_of_narrow_integers(func, bits):
-    with pytest.raises(InputError, match=f"no one sum of products of integers to widen to {bits} bits"):
+def test_a_trace_cannot_widen_what_is_no_product_of_narrower_numbers(func, bits):
+    with pytest.raises(InputError, match=f"no one sum of products to widen to {bits} bits"):
         restate(func, bits)
 
 

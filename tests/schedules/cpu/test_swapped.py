@@ -12,6 +12,7 @@ from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.operand_layout import PACK_FIRST, PACK_IN_BLOCK
 from tunesmith.schedules.cpu.swapped import SWAPPED
+from tunesmith.schedules.cpu.widened import WIDENED_MATMUL
 from tunesmith.schedules.swapped_form import OUTPUT, TURNED, find_swapped, restate
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
 
@@ -62,7 +63,8 @@ OTHERS = {
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_it_is_the_default_and_right(name, assert_right, target):
     workload = WORKLOADS[name]
-    assert rules_for(workload.func, AVX512)[0] is SWAPPED
+    halves = workload.dtype in ("float16", "bfloat16")
+    assert rules_for(workload.func, AVX512)[0] is (WIDENED_MATMUL if halves else SWAPPED)
     if SWAPPED.space(workload.func, target) is not None:
         assert_right(workload, SWAPPED.scheduled(workload.func, target))
 
