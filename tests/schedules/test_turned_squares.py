@@ -8,6 +8,7 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.code_generation import finished, generate_code, is_finished
 from tunesmith.schedules.cpu.matmul import MATMUL
+from tunesmith.schedules.cpu.widened import WIDENED_MATMUL
 
 IN_BLOCK = {"pack": 1, "split_columns": 1}
 FIRST = {"pack": 2, "split_columns": 0}
@@ -56,6 +57,17 @@ def test_other_types(dtype, target, assert_right):
     workload = ts.workload("batch_matmul", dtype=dtype, b=3, m=20, n=45, k=39, transpose="NT")
     schedule = MATMUL.scheduled(workload.func, target)
     assert "Shuffle" in finished(schedule.mod, target).script()
+    assert_right(workload, schedule)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("columns", "sums"), [(45, 39), (64, 32)])
+def test_what_is_widened_in_its_panels_is_turned_before(dtype, columns, sums, target, assert_right):
+    workload = ts.workload("matmul", dtype=dtype, m=20, n=columns, k=sums, transpose="NT")
+    schedule = WIDENED_MATMUL.scheduled(workload.func, target)
+    script = finished(schedule.mod, target).script()
+    moved = "uint16" if dtype == "bfloat16" else dtype
+    assert re.search(rf"T.let.*{moved}x\d+", script) and "Shuffle" in script
     assert_right(workload, schedule)
 
 

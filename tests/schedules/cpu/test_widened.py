@@ -116,6 +116,11 @@ def test_the_inner_loop_reads_each_number_once(machine, rule, workload):
     assert others < steps * knobs["mr"]
 
 
+def test_taps_that_meet_only_padding_are_left_out_of_what_is_widened():
+    workload, expected = WORKLOADS["dilated"]
+    assert rule_of(expected).space(workload.func, target_of("avx512")).default["skip"] == 1
+
+
 def test_threads_that_share_the_rows_widen_their_own():
     workload, _ = WORKLOADS["worth_threads"]
     target = as_target({"kind": "llvm", "mcpu": "emeraldrapids", "mtriple": X86, "num-cores": 2})
