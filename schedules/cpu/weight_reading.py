@@ -94,7 +94,7 @@ class WeightReading:
         They need not wait for each other then, read what they have just written, and write whole rows. So
         they do where L2 holds the weight, and a thread's its rows of the data, which several blocks of rows
         would pack the weight again for. Data that lie along the rows are copied if they are more (`stage`),
-        which tiles that ask for each row do not.
+        which tiles that ask for each row do not. Data that are widened are a thread's own then.
         """
         nest, near = self.nest, self.machine.l2_bytes // 2
         along = nest.data_channel != nest.data_rank - 1

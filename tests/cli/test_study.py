@@ -95,7 +95,10 @@ def test_engine_gets_operators_and_shapes(run, monkeypatch):
         (["noise", "--record", "3f2a", "--shape", SHAPE], "give --record 3f2a or --shape, not both"),
         (["noise", "--record", "3f2a"], "there is no database tunesmith.db"),
         (["endurance", "--trials", "100000"], "give a larger shape or fewer trials"),
-        (["endurance", "--space", "matmull"], "unknown space 'matmull'; did you mean matmul?"),
+        (
+            ["endurance", "--space", "matmull"],
+            "unknown space 'matmull'; did you mean matmul or widened",
+        ),
     ],
 )
 def test_bad_input_is_one_line(refused, monkeypatch, words, message):

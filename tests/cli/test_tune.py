@@ -209,7 +209,10 @@ def test_an_interrupt_keeps_the_best_so_far(tmp_path):
     ("words", "message"),
     [
         (["matmul", "--shape", SHAPE, "--trials", "0"], "trials must be at least 1: trials=0"),
-        (["matmul", "--shape", SHAPE, "--space", "matmull"], "unknown space 'matmull'; did you mean matmul?"),
+        (
+            ["matmul", "--shape", SHAPE, "--space", "matmull"],
+            "unknown space 'matmull'; did you mean matmul or widened",
+        ),
         (["matmul", "--shape", SHAPE, "--strategy", "xbg"], "unknown strategy 'xbg'; did you mean xgb?"),
         (
             ["matmul", "--shape", SHAPE, "--cost-model", "mlp"],

@@ -277,7 +277,7 @@ def test_a_product_of_float32_by_bfloat16_is_left_to_others(amx):
     k = te.reduce_axis((0, 256), name="k")
     product = te.compute((256, 256), lambda i, j: te.sum(A[i, k] * B[k, j].astype("float32"), axis=k))
     names = [rule.name for rule in rules_for(as_prim_func([A, B, product]), amx)]
-    assert names[0] == "matmul"
+    assert names[0] == "widened_matmul"
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
