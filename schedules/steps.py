@@ -17,7 +17,7 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from .algorithms import has_algorithm, in_form
+from .algorithms import in_form
 from .loop_nest import loop_nest
 from .primitives import in_words
 from .trace_lines import trace_lines
@@ -96,9 +96,9 @@ def _replayed(trace: s_tir.Trace, func: Any) -> Iterator[tuple[str, str, s_tir.S
     instructions, lines = trace.insts, trace_lines(trace)
     decisions = dict(trace.decisions.items())
     names: dict[str, ast.expr] = {}
-    form = in_form(func, "\n".join(lines))
     for count, line in enumerate(lines, start=1):
-        schedule = s_tir.Schedule(form if has_algorithm("\n".join(lines[:count])) else func)
+        # Made anew each time: where a note is at its root, TVM changes the function itself.
+        schedule = s_tir.Schedule(in_form(func, "\n".join(lines[:count])))
         done = instructions[:count]
         chosen = {each: decisions[each] for each in done if each in decisions}
         s_tir.Trace(done, chosen).apply_to_schedule(schedule, remove_postproc=False)

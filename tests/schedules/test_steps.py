@@ -104,3 +104,12 @@ def test_another_algorithm_is_a_step():
     squares = min(facts(ts.host_target()).lanes("float32"), 16)
     assert f'"tunesmith.algorithm.squares_{squares}_0"' in first.code and "another algorithm" in first.words
     assert "squares: x -> transpose" in first.nest
+
+
+def test_a_form_of_several_blocks_is_begun_anew_for_each_step():
+    """TVM changes a function whose root has been noted; a step that went before would be found done."""
+    workload = ts.workload("matmul", m=64, n=64, k=64, dtype="float16")
+    schedule = ts.schedule_rules()["widened_matmul"].scheduled(workload.func, ts.host_target())
+    found = schedule_steps(schedule, workload.func)
+    assert "wide_data" in found[0].nest
+    tvm.ir.assert_structural_equal(found[-1].schedule.mod["main"], schedule.mod["main"])
