@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,31 @@ class ScheduleRule:
         return sch
 
 
-def in_form_of(name: str, inner: ScheduleRule, knobs: Knobs) -> str:
-    """Name a form, and then that in which another rule begins on a function in the first."""
-    then = None if inner.algorithm is None else inner.algorithm(knobs)
-    return name if then is None else f"{name}{THEN}{then}"
+def rule_in_form(
+    inner: ScheduleRule,
+    form: Callable[[Knobs], str],
+    *,
+    name: str,
+    summary: str,
+    rewrite: Callable[..., None],
+    open_space: Callable[[ScheduleRule, Any, Any], KnobSpace | None],
+) -> ScheduleRule:
+    """Return a rule that puts a function into a form, and then schedules it as another rule does.
+
+    Parameters
+    ----------
+    inner : ScheduleRule
+        The other rule.
+    form : callable
+        ``form(knobs)`` names the form; that in which ``inner`` begins comes after it.
+    name, summary : str
+        See `ScheduleRule`.
+    rewrite, open_space : callable
+        Those of `ScheduleRule`, with ``inner`` before their other arguments.
+    """
+
+    def algorithm(knobs: Knobs) -> str:
+        first, then = form(knobs), inner.algorithm and inner.algorithm(knobs)
+        return first if then is None else f"{first}{THEN}{then}"
+
+    return ScheduleRule(name, summary, partial(rewrite, inner), partial(open_space, inner), algorithm)

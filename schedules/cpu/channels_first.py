@@ -8,7 +8,6 @@ squares as in `transpose`; what is between them is any convolution of channels l
 
 from __future__ import annotations
 
-from functools import partial
 from math import ceil, prod
 from typing import Any
 
@@ -21,8 +20,8 @@ from ..channels_first_nest import ChannelsFirst, find_channels_first
 from ..channels_last_form import IMAGE, RESULT, TAPS, restate, squares_of
 from ..flat_pixels_form import find_flat, is_pointwise, pixels_of
 from ..restatement import is_step
-from ..rule import ScheduleRule, in_form_of
-from ..space import Knob, Knobs, KnobSpace
+from ..rule import ScheduleRule, rule_in_form
+from ..space import Knob, KnobSpace
 from .conv2d import CONV2D
 from .float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from .matmul import MATMUL
@@ -82,17 +81,14 @@ def channels_first_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpa
     return space.in_form(Knob("squares", fitting, "rows and columns of the largest squares"), widest)
 
 
-def _algorithm(inner: ScheduleRule, knobs: Knobs) -> str:
-    return in_form_of(f"{_FORM}_{knobs['squares']}", inner, knobs)
-
-
 def _of_channels_first(inner: ScheduleRule) -> ScheduleRule:
-    return ScheduleRule(
+    return rule_in_form(
+        inner,
+        lambda knobs: f"{_FORM}_{knobs['squares']}",
         name=f"{inner.name}_channels_first",
         summary=f"as {inner.name}, with image, weight and result transposed in registers",
-        rewrite=partial(schedule_channels_first, inner),
-        open_space=partial(channels_first_space, inner),
-        algorithm=partial(_algorithm, inner),
+        rewrite=schedule_channels_first,
+        open_space=channels_first_space,
     )
 
 
@@ -149,17 +145,14 @@ def schedule_flat_pixels(
     inner.rewrite(sch, **knobs)
 
 
-def _flat_algorithm(inner: ScheduleRule, knobs: Knobs) -> str:
-    return in_form_of(f"flat_pixels_{knobs['pixels']}{'_1' if knobs.get('apart') else ''}", inner, knobs)
-
-
 def _of_flat_pixels(inner: ScheduleRule, name: str) -> ScheduleRule:
-    return ScheduleRule(
+    return rule_in_form(
+        inner,
+        lambda knobs: f"flat_pixels_{knobs['pixels']}{'_1' if knobs.get('apart') else ''}",
         name=name,
         summary=f"1x1 convolution, channels first: columns are pixels, by {inner.name}",
-        rewrite=partial(schedule_flat_pixels, inner),
-        open_space=partial(flat_pixels_space, inner),
-        algorithm=partial(_flat_algorithm, inner),
+        rewrite=schedule_flat_pixels,
+        open_space=flat_pixels_space,
     )
 
 

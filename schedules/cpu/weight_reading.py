@@ -98,8 +98,9 @@ class WeightReading:
         """
         nest, near = self.nest, self.machine.l2_bytes // 2
         along = nest.data_channel != nest.data_rank - 1
-        lies = nest.weight_bytes <= _WIDENED_WEIGHT * nest.data_bytes if nest.is_widened else nest.weight_lies
-        plain = nest.plain and lies and self.products == 1 and not nest.constant_weight
+        little = nest.weight_bytes <= _WIDENED_WEIGHT * nest.data_bytes
+        soon_packed = little if nest.is_widened else nest.weight_lies
+        plain = nest.plain and soon_packed and self.products == 1 and not nest.constant_weight
         held = self.is_held and nest.data_bytes <= near * (1 if along else self.machine.cores)
         return plain and held and not self.machine.takes_halves
 

@@ -13,15 +13,14 @@ pixels of 64 channels 3x3 0.54, 28x28 of 128 to 512 0.51, 7x7 of 512 to 2048 0.4
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from tvm import s_tir
 
 from ...machine.facts import facts
 from ..contraction import Contraction, find_contraction, weight_exceeds_l2
-from ..rule import ScheduleRule, in_form_of
-from ..space import Knob, Knobs, KnobSpace
+from ..rule import ScheduleRule, rule_in_form
+from ..space import Knob, KnobSpace
 from ..widened_form import has_halves, restate
 from .conv2d import CONV2D
 from .matmul import MATMUL
@@ -67,17 +66,14 @@ def _least_rows(nest: Contraction, target: Any) -> int:
     return _ROWS_FAR if far else _ROWS
 
 
-def _algorithm(inner: ScheduleRule, knobs: Knobs) -> str:
-    return in_form_of(f"widened_{knobs['bits']}", inner, knobs)
-
-
 def _of_widened(inner: ScheduleRule) -> ScheduleRule:
-    return ScheduleRule(
+    return rule_in_form(
+        inner,
+        lambda knobs: f"widened_{knobs['bits']}",
         name=f"widened_{inner.name}",
         summary=f"as {inner.name}, with operands of 16 bits widened first",
-        rewrite=partial(schedule_widened, inner),
-        open_space=partial(widened_space, inner),
-        algorithm=partial(_algorithm, inner),
+        rewrite=schedule_widened,
+        open_space=widened_space,
     )
 
 
