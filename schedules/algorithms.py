@@ -15,57 +15,57 @@ from typing import Any
 from tvm import s_tir
 
 from ..machine.errors import InputError
-from . import (
-    attention_form,
-    buffered_squares_form,
-    channels_last_form,
-    flat_pixels_form,
-    flat_rows_form,
-    grouped_form,
-    im2col_form,
-    interpolated_form,
-    lines_form,
-    parted_sums_form,
-    pooled_form,
-    repeated_form,
-    separable_form,
-    shared_keys_form,
-    short_rows_form,
-    squares_form,
-    swapped_form,
-    whole_rows_form,
-    widened_form,
-    winograd_form,
-)
 from .analysis import root_block
+from .forms import (
+    attention,
+    buffered_squares,
+    channels_last,
+    flat_pixels,
+    flat_rows,
+    grouped,
+    im2col,
+    interpolated,
+    lines,
+    parted_sums,
+    pooled,
+    repeated,
+    separable,
+    shared_keys,
+    short_rows,
+    squares,
+    swapped,
+    whole_rows,
+    widened,
+    winograd,
+)
 
 _NOTE = "tunesmith.algorithm."
 _NOTED = re.compile(re.escape(_NOTE) + r"(\w+)")
 _NAMED = re.compile(r"([a-z][a-z0-9_]*?)((?:_[1-9]\d{0,5}(?:_(?:0|[1-9]\d{0,5}))*)?)", re.ASCII)
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
-    "winograd": winograd_form.restate,
-    "channels_last": channels_last_form.restate,
-    "flat_pixels": flat_pixels_form.restate,
-    "flat_rows": flat_rows_form.restate,
-    "grouped": grouped_form.restate,
-    "im2col": im2col_form.restate,
-    "whole_rows": whole_rows_form.restate,
-    "short_rows": short_rows_form.restate,
-    "separable": separable_form.restate,
-    "lines": lines_form.restate,
-    "interpolated": interpolated_form.restate,
-    "parted_sums": parted_sums_form.restate,
-    "pooled": pooled_form.restate,
-    "attention": attention_form.restate,
-    "padded_attention": attention_form.restate,  # the names in traces from before scores were bounded,
-    "padded_keys": attention_form.restate,  # and from before columns were padded too
-    "shared_keys": shared_keys_form.restate,
-    "repeated": repeated_form.restate,
-    "squares": squares_form.restate,
-    "buffered_squares": buffered_squares_form.restate,
-    "swapped": swapped_form.restate,
-    "widened": widened_form.restate,
+    "winograd": winograd.restate,
+    "channels_last": channels_last.restate,
+    "flat_pixels": flat_pixels.restate,
+    "flat_rows": flat_rows.restate,
+    "grouped": grouped.restate,
+    "im2col": im2col.restate,
+    "whole_rows": whole_rows.restate,
+    "short_rows": short_rows.restate,
+    "separable": separable.restate,
+    "lines": lines.restate,
+    "interpolated": interpolated.restate,
+    "parted_sums": parted_sums.restate,
+    "pooled": pooled.restate,
+    "attention": attention.restate,
+    "padded_attention": attention.restate,  # the names in traces from before scores were bounded,
+    "padded_keys": attention.restate,  # and from before columns were padded too
+    "shared_keys": shared_keys.restate,
+    "repeated": repeated.restate,
+    "squares": squares.restate,
+    "buffered_squares": buffered_squares.restate,
+    "swapped": swapped.restate,
+    "widened": widened.restate,
 }
 """Functions from a PrimFunc and numbers to another with the same parameters and result, by name.
 

@@ -13,10 +13,10 @@ from tvm_ffi import structural_walk
 
 from ..machine.facts import has_feature
 from ..machine.vector_math import scaling
-from .bfloat16_bits import store_constants_singly
-from .in_place import with_shared_buffers
-from .loop_partition import is_plain, partition_loops
-from .masked_vectors import mask_vectors
+from .passes.bfloat16_bits import store_constants_singly
+from .passes.in_place import with_shared_buffers
+from .passes.loop_partition import is_plain, partition_loops
+from .passes.masked_vectors import mask_vectors
 from .restatement import with_functions
 
 # LLVM's schedulers take time that grows with the square of the memory accesses in straight-line code, up to

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from . import dot_product, streaming, transposition, weight_groups
+from . import dot_product, transposition, weight_groups
+from .passes import streaming
 
 
 def register_intrinsics(trace: str) -> None:

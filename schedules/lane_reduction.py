@@ -12,7 +12,7 @@ from tvm.ir import Range
 from tvm.sym import Analyzer
 
 from .analysis import has_condition, loops_by_kind, loops_inside
-from .loop_partition import partition
+from .passes.loop_partition import partition
 
 # Partial results are reduced in steps of so many: long vectors, few steps.
 _AT_ONCE = 4
@@ -168,7 +168,7 @@ def _number(value: int) -> Any:
 
 
 def is_faster_lengthened(axes: Sequence[int], longer: Sequence[int], lanes: int, vectors: int) -> bool:
-    """Tell whether a row takes fewer cycles with longer axes (see `whole_rows_form`)."""
+    """Tell whether a row takes fewer cycles with longer axes (see `forms.whole_rows`)."""
     now, then = (
         _cycles(prod(each), best_width(prod(each), lanes, vectors, each), lanes) for each in (axes, longer)
     )

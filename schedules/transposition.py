@@ -50,7 +50,7 @@ def register_intrinsics(trace: str) -> None:
 def transposition_intrinsic(lanes: int, dtype: str, streamed: bool = False) -> str:
     """Return the name of the intrinsic ``B[i, j] = A[j, i]`` on a square of lanes, registered with TVM.
 
-    ``streamed``: B is written past the caches; traces from before `squares_form` name such intrinsics.
+    ``streamed``: B is written past the caches; traces from before `forms.squares` name such intrinsics.
     """
     name = _NAME.format(lanes=lanes, dtype=dtype, streamed="_streamed" if streamed else "")
     TensorIntrin.register(

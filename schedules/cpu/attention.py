@@ -20,7 +20,7 @@ After::
 
 A few queries are no matrix product worth panels: each key is read where it lies, and its products are summed
 in parts as a row is, of as many keys as are a vector of scores. Heads of one query each that read the same
-keys are queries of one head (`shared_keys_form`).
+keys are queries of one head (`forms.shared_keys`).
 With a causal mask, a block of queries goes no further than to its last query's last key (`loop_bounds`).
 Where the lengths of queries and keys bound the scores, weights are computed and added up on the tiles of the
 first product, and no maxima are taken (`attention_bound`).
@@ -44,15 +44,15 @@ from tvm import s_tir
 
 from ...machine.vector_math import CHAINS
 from ..analysis import block_names, loops_by_kind
-from ..attention_nest import (
+from ..lane_reduction import reduce_in_lanes
+from ..nests.attention import (
     PADDED_KEYS,
     PARTS,
     Attention,
     find_attention,
 )
-from ..lane_reduction import reduce_in_lanes
-from ..loop_bounds import bound_loops
-from ..loop_partition import partition
+from ..passes.loop_bounds import bound_loops
+from ..passes.loop_partition import partition
 from ..rule import ScheduleRule
 from ..transforms import (
     finish_tile,
@@ -111,7 +111,7 @@ def schedule_attention(
     values : int
         1: values are copied into panels of ``nc`` columns; 0: they are read where they lie.
     pad, widen : int
-        The keys, and the columns of the values, are as many as `attention_form` makes them: a multiple of
+        The keys, and the columns of the values, are as many as `forms.attention` makes them: a multiple of
         this; 0: they are as they were.
     bounded : int
         1: where lengths bound a head's scores, weights are computed on each tile (`attention_bound`).
@@ -120,7 +120,7 @@ def schedule_attention(
     parts : int
         Parts of the queries of a head, or of such a group, of which each makes panels of its own.
     shared_keys : int
-        1: the function is in the form that `shared_keys_form.restate` gives it; 0: it is as it was.
+        1: the function is in the form that `forms.shared_keys.restate` gives it; 0: it is as it was.
     """
     del pad, widen, shared_keys
     nest = find_attention(sch.mod["main"])

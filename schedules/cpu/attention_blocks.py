@@ -10,10 +10,10 @@ from tvm import s_tir
 from tvm.tirx import IndexMap
 
 from ..analysis import block_names, loops_by_kind
-from ..attention_nest import LITTLE, LONGEST, PADDED_KEYS, PADDED_VALUES, Attention
-from ..in_place import compute_in_place
 from ..lane_reduction import arrange_parts
-from ..needless_loops import run_unless
+from ..nests.attention import LITTLE, LONGEST, PADDED_KEYS, PADDED_VALUES, Attention
+from ..passes.in_place import compute_in_place
+from ..passes.needless_loops import run_unless
 from ..restatement import replaced
 from ..transforms import LEAST_PARALLEL_SUMS, relayout_read, vectorize_last
 

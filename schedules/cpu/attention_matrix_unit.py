@@ -31,13 +31,13 @@ from tvm_ffi import structural_walk
 from ...machine.facts import Facts, facts, has_feature
 from ...machine.tile_instructions import TILE_ROWS, TileInstruction, tile_instruction
 from ..analysis import block_names, loops_by_kind
-from ..attention_bound import can_bound
-from ..attention_form import can_pad_keys, can_pad_values
-from ..attention_nest import PARTS, Attention, find_attention
+from ..forms.attention import can_pad_keys, can_pad_values
+from ..forms.attention_bound import can_bound
 from ..lane_reduction import reduce_in_lanes
-from ..loop_bounds import bound_loops
-from ..matrix_tiles import THREADS_MARK, mark_tiles
-from ..products import product_operands
+from ..nests.attention import PARTS, Attention, find_attention
+from ..nests.products import product_operands
+from ..passes.loop_bounds import bound_loops
+from ..passes.matrix_tiles import THREADS_MARK, mark_tiles
 from ..restatement import held_blocks
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
@@ -101,7 +101,7 @@ def schedule_attention_matrix_unit(
     depth : int
         Products of a step of a sum; so many divide elements of a key, keys and columns.
     pad : int
-        The keys are as many as `attention_form` makes them: a multiple of this; 0: they are as they were.
+        The keys are as many as `forms.attention` makes them: a multiple of this; 0: they are as they were.
     bounded : int
         1: where lengths bound a head's scores, weights are computed on each tile (`attention_bound`).
     group : int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, gcd
 from typing import NamedTuple
 
-from ..attention_nest import Attention
+from ..nests.attention import Attention
 from ..space import Constraint, Knob
 
 # So many heads a thread are even shares.

@@ -11,11 +11,11 @@ from typing import Any
 from ...machine.facts import Facts, facts
 from ...machine.vector_math import CHAINS
 from ..algorithms import THEN
-from ..attention_bound import can_bound
-from ..attention_form import can_pad_keys, can_pad_values
-from ..attention_nest import Attention, find_attention
+from ..forms.attention import can_pad_keys, can_pad_values
+from ..forms.attention_bound import can_bound
+from ..forms.shared_keys import can_share, restate
 from ..lane_reduction import best_width
-from ..shared_keys_form import can_share, restate
+from ..nests.attention import Attention, find_attention
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .attention_shares import Shares, are_even, even_shares, shares_constraints, shares_knobs
 from .tile_choice import CLEARLY, LEAST_LANES, tile_cost

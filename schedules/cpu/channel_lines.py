@@ -1,6 +1,6 @@
 """Convolution of channels first along lines that lie in memory: vectors are pixels, nothing is transposed.
 
-The function begins in `lines_form`, as depthwise convolution does in `lines`: lines are made whole vectors
+The function begins in `forms.lines`, as depthwise convolution does in `lines`: lines are made whole vectors
 long, in phases where windows move by several pixels. After::
 
     for n, blocks of output lines (parallel):
@@ -23,9 +23,9 @@ from tvm import s_tir
 
 from ...machine.facts import facts
 from ..analysis import static_extents
-from ..channels_first_nest import find_channels_first
-from ..lines_form import SUMS, find_lines
-from ..loop_partition import partition
+from ..forms.lines import SUMS, find_lines
+from ..nests.channels_first import find_channels_first
+from ..passes.loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from ..transforms import LEAST_PARALLEL_SUMS, finish_tile
@@ -52,7 +52,7 @@ _OUTPUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 def schedule_channel_lines(
     sch: s_tir.Schedule, *, lanes: int, outputs: int, vectors: int, lines: int, phases: int = 1
 ) -> None:
-    """Rewrite a convolution of channels first, in the form of `lines_form`, in place.
+    """Rewrite a convolution of channels first, in the form of `forms.lines`, in place.
 
     Parameters
     ----------

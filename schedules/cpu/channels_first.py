@@ -1,7 +1,7 @@
 """Convolution of channels first: as it lies where it is 1x1, else by the schedules of channels last.
 
-A 1x1 convolution is a product whose columns are pixels (`flat_pixels_form`). Others, where `channel_lines`
-takes longer, begin in `channels_last_form`: transpositions are passes of their own, before and after, in
+A 1x1 convolution is a product whose columns are pixels (`forms.flat_pixels`). Others, where `channel_lines`
+takes longer, begin in `forms.channels_last`: transpositions are passes of their own, before and after, in
 squares as in `transpose`; what is between them is any convolution of channels last, and scheduled as one. On
 2 threads of a Zen 4 1x1 layers take 0.75 to 1.0 of that time as they lie.
 """
@@ -14,11 +14,11 @@ from typing import Any
 from tvm import s_tir
 
 from ...machine.facts import facts
-from .. import flat_pixels_form
 from ..analysis import block_names
-from ..channels_first_nest import ChannelsFirst, find_channels_first
-from ..channels_last_form import IMAGE, RESULT, TAPS, restate, squares_of
-from ..flat_pixels_form import find_flat, is_pointwise, pixels_of
+from ..forms import flat_pixels
+from ..forms.channels_last import IMAGE, RESULT, TAPS, restate, squares_of
+from ..forms.flat_pixels import find_flat, is_pointwise, pixels_of
+from ..nests.channels_first import ChannelsFirst, find_channels_first
 from ..restatement import is_step
 from ..rule import ScheduleRule, rule_in_form
 from ..space import Knob, KnobSpace
@@ -46,7 +46,7 @@ def schedule_channels_first(inner: ScheduleRule, sch: s_tir.Schedule, *, squares
     inner : ScheduleRule
         What schedules a convolution of channels last, by its knobs.
     sch : Schedule
-        A schedule of a PrimFunc named ``main`` in the form that `channels_last_form.restate` makes.
+        A schedule of a PrimFunc named ``main`` in the form that `forms.channels_last.restate` makes.
     squares : int
         Rows and columns of the largest squares.
     """
@@ -99,7 +99,7 @@ def flat_pixels_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpace 
     if not lanes or first is None or (inner is FLOAT32_MATRIX_UNIT and _wastes_columns(first, target)):
         return None
     apart = int(int(first.output.shape[0]) > 1)
-    space = inner.space(flat_pixels_form.restate(func, lanes, apart), target)
+    space = inner.space(flat_pixels.restate(func, lanes, apart), target)
     if space is None:
         return None
     if apart:
@@ -132,7 +132,7 @@ def _wastes_columns(first: ChannelsFirst, target: Any) -> bool:
 def schedule_flat_pixels(
     inner: ScheduleRule, sch: s_tir.Schedule, *, pixels: int, apart: int = 0, **knobs: int
 ) -> None:
-    """Rewrite a convolution in the form of `flat_pixels_form`, in vectors of ``pixels``.
+    """Rewrite a convolution in the form of `forms.flat_pixels`, in vectors of ``pixels``.
 
     Parameters
     ----------

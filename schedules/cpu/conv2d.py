@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..contraction import find_contraction
+from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from .even_parts import divisors

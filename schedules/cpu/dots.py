@@ -28,14 +28,14 @@ from tvm import s_tir
 from ...machine.dot_instructions import DotInstruction, dot_instruction
 from ...machine.facts import Facts, facts
 from ..analysis import loops_by_kind, loops_inside
-from ..contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..dot_product import instruction_of, use_sums_of_parts, with_instruction
-from ..loop_partition import partition
-from ..panel_prefetch import fetch_panels, steps_between
+from ..forms.widened import has_halves
+from ..nests.contraction import Contraction, find_contraction, weight_exceeds_l2
+from ..passes.loop_partition import partition
+from ..passes.panel_prefetch import fetch_panels, steps_between
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import inline_blocks
-from ..widened_form import has_halves
 from .tile_choice import FMAS_IN_FLIGHT
 
 # More rows are worth panels: so many where the weight is in L2, in L3, comes from memory. Times over those of

@@ -28,8 +28,8 @@ from tvm import s_tir
 
 from ...machine.facts import Facts, facts
 from ..analysis import loops_by_kind, loops_inside
-from ..contraction import Contraction, find_contraction
-from ..loop_partition import partition
+from ..nests.contraction import Contraction, find_contraction
+from ..passes.loop_partition import partition
 from ..restatement import held_blocks
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace

@@ -31,8 +31,8 @@ from tvm import s_tir
 from tvm.tirx import IndexMap
 
 from ...machine.facts import Facts, facts
-from ..contraction import Contraction, find_contraction, weight_exceeds_l2
-from ..loop_partition import partition
+from ..nests.contraction import Contraction, find_contraction, weight_exceeds_l2
+from ..passes.loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import copy_in_vectors, inline_blocks, panel_order, relayout_read, vectorize_last

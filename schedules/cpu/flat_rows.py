@@ -1,4 +1,4 @@
-"""Tiles that go on from one line of the output to the next: `flat_rows_form`, beside tiles of one line."""
+"""Tiles that go on from one line of the output to the next: `forms.flat_rows`, beside tiles of one line."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from tvm import s_tir
 
-from ..contraction import find_contraction
-from ..flat_rows_form import find_flat_rows, restate
+from ..forms.flat_rows import find_flat_rows, restate
+from ..nests.contraction import find_contraction
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .register_tile import register_tile
 from .tile_choice import ROW_STREAMS, TileChoice

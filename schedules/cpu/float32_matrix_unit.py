@@ -16,12 +16,12 @@ from tvm import s_tir
 
 from ...machine.facts import has_feature
 from ...machine.tile_instructions import TILE_ROWS, TileInstruction
-from ..contraction import Contraction, find_contraction
-from ..flat_rows_form import find_flat_rows, restate
+from ..forms.flat_rows import find_flat_rows, restate
+from ..nests.contraction import Contraction, find_contraction
+from ..passes.tile_step import rows_of_parts
 from ..restatement import held_blocks
 from ..rule import ScheduleRule
 from ..space import Knobs, KnobSpace
-from ..tile_step import rows_of_parts
 from .even_parts import UNEVEN
 from .few_rows import FEW_ROWS
 from .flat_rows import either_tiles, tiles_algorithm

@@ -33,7 +33,6 @@ from tvm.tirx import ForKind
 
 from ...machine.streaming_store import streams
 from ...machine.vector_math import POLYNOMIAL_CALLS
-from ..aligned_rows import LEAST_VECTORS
 from ..analysis import (
     block_names,
     called,
@@ -48,9 +47,10 @@ from ..analysis import (
     uses_calls,
     writes_in_order,
 )
-from ..loop_partition import partition
+from ..passes.aligned_rows import LEAST_VECTORS
+from ..passes.loop_partition import partition
+from ..passes.streaming import STREAM_MARK, row_lanes, stream_output
 from ..rule import ScheduleRule
-from ..streaming import STREAM_MARK, row_lanes, stream_output
 from ..transforms import attempt, spread, vectorize_last
 from .general_reduction import schedule_reduction
 from .general_space import fills_vectors, general_space

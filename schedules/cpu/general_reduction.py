@@ -23,7 +23,7 @@ from ..analysis import (
     static_extents,
     step_along,
 )
-from ..loop_partition import partition
+from ..passes.loop_partition import partition
 from ..transforms import attempt, spread
 
 

@@ -19,8 +19,8 @@ from ..analysis import (
     output_blocks,
     static_extents,
 )
+from ..passes.streaming import exceeds_caches, exceeds_near_caches
 from ..space import Constraint, Knob, KnobSpace
-from ..streaming import exceeds_caches, exceeds_near_caches
 
 # What computes exponentials keeps its stores busy.
 _EXPONENTIALS = EXPONENTIALS | {"tirx.sigmoid"}

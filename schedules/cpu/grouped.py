@@ -1,6 +1,6 @@
 """Grouped convolution as a batch of convolutions, one for each group or for a few: rows are pixels.
 
-The function begins in `grouped_form`, where neighbouring groups with few outputs are one part; the nest and
+The function begins in `forms.grouped`, where neighbouring groups with few outputs are one part; the nest and
 its rewriting are those of ``register_tile``, for each part. The data of a part is padded, or brought together
 from channels first, in one parallel copy before the loops.
 """
@@ -15,8 +15,8 @@ from tvm import s_tir
 
 from ...machine.errors import InputError
 from ...machine.facts import Facts, facts
-from ..contraction import find_contraction
-from ..grouped_form import GroupedConvolution, find_grouped, restate
+from ..forms.grouped import GroupedConvolution, find_grouped, restate
+from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import Knob, KnobSpace
 from .conv2d import default_tile

@@ -1,6 +1,6 @@
 """Convolution of few pixels, channels first, by a large weight: dot products by the weight as it lies.
 
-What is under each window is copied (`im2col_form`), by all threads; the product is scheduled by `dots`, which
+What is under each window is copied (`forms.im2col`), by all threads; the product is scheduled by `dots`, which
 reads the weight once. Its transposition, as channels last want it, takes longer than the copy does.
 """
 
@@ -13,8 +13,8 @@ from tvm import s_tir
 
 from ...machine.facts import facts
 from ..analysis import block_names
-from ..contraction import find_contraction, weight_exceeds_l2
-from ..im2col_form import OUTPUT, TAPS, WINDOWS, find_im2col, restate
+from ..forms.im2col import OUTPUT, TAPS, WINDOWS, find_im2col, restate
+from ..nests.contraction import find_contraction, weight_exceeds_l2
 from ..restatement import is_step
 from ..rule import ScheduleRule
 from ..space import KnobSpace
@@ -33,7 +33,7 @@ _MOST_TAPS = 16
 
 
 def schedule_im2col(sch: s_tir.Schedule, **knobs: int) -> None:
-    """Rewrite a convolution in the form of `im2col_form` in place: see `DOTS`."""
+    """Rewrite a convolution in the form of `forms.im2col` in place: see `DOTS`."""
     steps = [name for name in block_names(sch) if is_step(name)]
     images, _, *place = map(int, sch.get(sch.get_sblock(OUTPUT)).writes[0].source.shape)
     _, *summed = map(int, sch.get(sch.get_sblock(TAPS)).reads[0].source.shape)

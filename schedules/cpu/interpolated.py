@@ -22,7 +22,7 @@ from typing import Any
 from tvm import s_tir
 
 from ...machine.facts import facts
-from ..interpolated_form import BLOCK, find_interpolation
+from ..forms.interpolated import BLOCK, find_interpolation
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from ..transforms import spread

@@ -8,7 +8,7 @@ from math import ceil, prod
 import tvm
 
 from ...machine.facts import Facts
-from ..lines_form import Lines
+from ..forms.lines import Lines
 from .separable import even_lines
 from .tile_choice import BROADCAST_REGISTERS, ROW_STREAMS, VECTOR_CANDIDATES
 

@@ -1,6 +1,6 @@
 """Windows along lines, or across them: depthwise convolution, channels first; averages of odd channels.
 
-The function begins in `lines_form`: lines are made whole vectors long. After::
+The function begins in `forms.lines`: lines are made whole vectors long. After::
 
     for n, c, blocks of output lines (parallel):
         make the input lines of the block, padded and longer     # in L1 or L2, where they are read at once
@@ -23,8 +23,8 @@ from tvm.tirx import IterVar
 
 from ...machine.facts import Facts, facts
 from ..analysis import block_names, index_variables, keeps_shape_after, loads_of, static_extents
-from ..lines_form import CROPPED, SUMS, WIDE, Lines, find_lines
-from ..loop_partition import partition
+from ..forms.lines import CROPPED, SUMS, WIDE, Lines, find_lines
+from ..passes.loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import LEAST_PARALLEL_SUMS, inline_blocks
@@ -46,7 +46,7 @@ _LEAST_TAPS, _FEW_ROWS = 5, 2
 def schedule_lines(
     sch: s_tir.Schedule, *, lanes: int, vectors: int, lines: int, phases: int = 1, rows: int = 1
 ) -> None:
-    """Rewrite a window along lines, in the form of `lines_form`, in place.
+    """Rewrite a window along lines, in the form of `forms.lines`, in place.
 
     Parameters
     ----------

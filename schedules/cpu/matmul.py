@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-from ..contraction import find_contraction
+from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from .flat_rows import schedule_tiles, tiles_algorithm, tiles_of_lines_or_all

@@ -17,10 +17,10 @@ from typing import Any
 
 from tvm import s_tir
 
-from ..contraction import find_contraction
-from ..flat_rows_form import ROWS
-from ..matrix_tiles import use_tiles
-from ..padded_taps import leave_out_filling, leave_out_padding
+from ..forms.flat_rows import ROWS
+from ..nests.contraction import find_contraction
+from ..passes.matrix_tiles import use_tiles
+from ..passes.padded_taps import leave_out_filling, leave_out_padding
 from ..rule import ScheduleRule
 from ..transforms import finish_tile, vectorize_last
 from .matrix_unit_space import instruction_for, matrix_unit_space

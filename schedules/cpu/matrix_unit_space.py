@@ -8,9 +8,9 @@ from typing import Any
 
 from ...machine.facts import LINE_BYTES, has_feature
 from ...machine.tile_instructions import TILE_ROWS, TileInstruction, tile_instruction
-from ..contraction import Contraction, find_contraction, weight_exceeds_l2
+from ..nests.contraction import Contraction, find_contraction, weight_exceeds_l2
+from ..passes.tile_step import fits_tiles, rows_of_parts
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..tile_step import fits_tiles, rows_of_parts
 from .even_parts import divisors
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
 from .tile_choice import TileChoice, tile_choice

@@ -11,8 +11,9 @@ from tvm.tirx import Var
 
 from ...machine.facts import LINE_BYTES, line_elements
 from ..analysis import index_variables, loads_of, loops_inside
-from ..contraction import Contraction
-from ..loop_partition import partition
+from ..nests.contraction import Contraction
+from ..passes.loop_partition import partition
+from ..passes.turned_squares import mark_square
 from ..restatement import is_step
 from ..transforms import (
     PACKING_MARK,
@@ -25,7 +26,6 @@ from ..transforms import (
     transpose_last,
     vectorize_last,
 )
-from ..turned_squares import mark_square
 from ..weight_groups import Grouping, interleave, turn
 
 PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2

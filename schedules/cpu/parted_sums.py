@@ -4,7 +4,7 @@ Before::
 
     for tiles of rows and columns (parallel):  for k < 16384:  acc += data[row, k] * weight[k, column]
 
-After, in the form of ``parted_sums_form``::
+After, in the form of ``forms.parted_sums``::
 
     for p < 8 (parallel):
         for tiles:  for k < 2048:  acc += data[row, 2048 p + k] * weight[2048 p + k, column]
@@ -22,8 +22,8 @@ from tvm import s_tir
 
 from ...machine.facts import Facts, facts
 from ..algorithms import THEN
-from ..chain import ProductChain
-from ..parted_sums_form import OUTPUT, find_long_sum, restate
+from ..forms.parted_sums import OUTPUT, find_long_sum, restate
+from ..nests.chain import ProductChain
 from ..rule import ScheduleRule
 from ..space import Knob, Knobs, KnobSpace
 from ..transforms import spread, vectorize_last
@@ -47,7 +47,7 @@ _LEAST_ROWS_TURNED, _MOST_COLUMNS_OF_ROW = 32, 2
 
 
 def schedule_parted_sums(sch: s_tir.Schedule, *, parts: int, **knobs: int) -> None:
-    """Rewrite a product in the form of `parted_sums_form` in place.
+    """Rewrite a product in the form of `forms.parted_sums` in place.
 
     Parameters
     ----------

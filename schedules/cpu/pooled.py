@@ -21,7 +21,7 @@ from typing import Any
 from tvm import s_tir
 
 from ...machine.facts import facts
-from ..pooled_form import BLOCK, MOST_VECTORS, find_pooling
+from ..forms.pooled import BLOCK, MOST_VECTORS, find_pooling
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from ..transforms import spread

@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...machine.dot_instructions import WIDE, DotInstruction, dot_instruction
-from ..contraction import Contraction, find_contraction
 from ..dot_product import with_instruction
+from ..nests.contraction import Contraction, find_contraction
 from ..rule import ScheduleRule
 from ..space import Knobs, KnobSpace
 from .register_tile import register_tile

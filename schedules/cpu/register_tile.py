@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 
 from tvm import s_tir
 
-from ..contraction import Contraction, find_contraction
 from ..dot_product import gather_products, instruction_of, use_dot_products
-from ..loop_partition import partition
-from ..padded_taps import leave_out_filling, leave_out_padding
-from ..panel_prefetch import fetch_panels
+from ..nests.contraction import Contraction, find_contraction
+from ..passes.loop_partition import partition
+from ..passes.padded_taps import leave_out_filling, leave_out_padding
+from ..passes.panel_prefetch import fetch_panels
 from ..transforms import finish_tile
 from .operand_layout import PACK_IN_BLOCK, PACK_NOTHING
 from .tile_operands import lay_out, share_blocks, stored_lanes

@@ -22,7 +22,7 @@ from typing import Any
 from tvm import s_tir
 
 from ...machine.facts import facts
-from ..repeated_form import BLOCK, find_repetition
+from ..forms.repeated import BLOCK, find_repetition
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from ..transforms import spread

@@ -8,7 +8,7 @@ from tvm import s_tir
 
 from ..analysis import loops_by_kind
 from ..lane_reduction import arrange_parts
-from ..loop_partition import partition
+from ..passes.loop_partition import partition
 
 # Elements of each of neighbouring rows that are added to their sums at a time.
 _ADDED_AT_ONCE = 4

@@ -11,12 +11,12 @@ import tvm
 from ...machine.facts import Facts, facts
 from ...machine.vector_math import EXPONENTIALS
 from ..analysis import called
+from ..forms.whole_rows import lengthened_axes
 from ..lane_reduction import best_width, is_faster_lengthened
-from ..row_nest import RowNest, find_rows
+from ..nests.rows import RowNest, find_rows
+from ..passes.streaming import exceeds_caches
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..streaming import exceeds_caches
 from ..transforms import LEAST_PARALLEL_WORK
-from ..whole_rows_form import lengthened_axes
 from .even_parts import divisors
 
 # Vectors of partial results: enough to hide the latency of an addition, 3 or 4 cycles, 1 or 2 of them each.

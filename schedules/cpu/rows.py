@@ -22,7 +22,7 @@ parts that are reduced in parallel first.
 
 The input is read from memory once; only rows that do not fit a cache are read more often. What does not fill
 a vector is computed after a loop without conditions (`loop_partition`). Rows of a length that no vectors
-divide are reduced as if they were longer, in the form of ``whole_rows_form``.
+divide are reduced as if they were longer, in the form of ``forms.whole_rows``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from tvm import s_tir
 
 from ...machine.streaming_store import streams
 from ...machine.vector_math import EXPONENTIALS
-from ..aligned_rows import LEAST_VECTORS
 from ..analysis import (
     block_names,
     called,
@@ -43,12 +42,13 @@ from ..analysis import (
     loops_inside,
     writes_in_order,
 )
-from ..in_place import compute_in_place
 from ..lane_reduction import reduce_as_computed, reduce_in_lanes, vectors_of_parts
-from ..row_nest import RowNest, find_rows, inline_cheap
-from ..row_prefetch import fetch_ahead
+from ..nests.rows import RowNest, find_rows, inline_cheap
+from ..passes.aligned_rows import LEAST_VECTORS
+from ..passes.in_place import compute_in_place
+from ..passes.row_prefetch import fetch_ahead
+from ..passes.streaming import STREAM_MARK, row_lanes, stream_output
 from ..rule import ScheduleRule
-from ..streaming import STREAM_MARK, row_lanes, stream_output
 from ..transforms import LEAST_PARALLEL_WORK
 from .row_loops import arrange, row_loop
 from .row_space import rows_space, whole_rows
@@ -97,7 +97,7 @@ def schedule_rows(
     parts : int
         1: every row is reduced as a whole; more: into so many parts first, in parallel.
     whole : int
-        1: the function is in the form that `whole_rows_form.restate` gives it, and each part of a row is
+        1: the function is in the form that `forms.whole_rows.restate` gives it, and each part of a row is
         whole vectors; 0: it is as it was.
     stream : int
         1 writes an output as long as its rows past the caches.

@@ -1,6 +1,6 @@
 """Windows along lines: pooling of images whose lines lie in memory, channels first.
 
-The function begins in `separable_form`: columns of windows first, then along the lines. After::
+The function begins in `forms.separable`: columns of windows first, then along the lines. After::
 
     for images, channels, blocks of output lines (parallel):
         for p:                                              # without conditions but in the first and last
@@ -30,9 +30,9 @@ from tvm import s_tir
 
 from ...machine.facts import facts
 from ..analysis import block_names, keeps_shape_after, loops_by_kind, loops_inside, static_extents
-from ..loop_partition import partition
+from ..forms.separable import ALONG, DOWN, find_separable
+from ..passes.loop_partition import partition
 from ..rule import ScheduleRule
-from ..separable_form import ALONG, DOWN, find_separable
 from ..space import Constraint, Knob, KnobSpace
 from ..transforms import LEAST_PARALLEL_SUMS, inline_blocks, vectorize_last
 from .even_parts import divisors

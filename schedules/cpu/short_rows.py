@@ -4,7 +4,7 @@ Before::
 
     for i:  row_max[i] = max of x[i, 0..2];  ...;  y[i, 0..2] = e[i, 0..2] / row_sum[i]
 
-After, in the form of ``short_rows_form``::
+After, in the form of ``forms.short_rows``::
 
     for blocks of 16 rows (parallel):
         3 vectors of x become 3 columns; maximum, exponentials, sum, quotients are whole vectors
@@ -24,10 +24,10 @@ from ...machine.facts import facts
 from ...machine.streaming_store import streams
 from ...machine.vector_math import EXPONENTIALS
 from ..analysis import called
+from ..forms.short_rows import BLOCK, find_short_rows
+from ..passes.streaming import exceeds_caches
 from ..rule import ScheduleRule
-from ..short_rows_form import BLOCK, find_short_rows
 from ..space import Constraint, Knob, KnobSpace
-from ..streaming import exceeds_caches
 from ..transforms import spread
 
 # From so many vectors on, rows are vectors themselves, of which exponentials want whole ones. Time over that

@@ -1,4 +1,4 @@
-"""A product by a weight that lies along the sum: its rows are multiplied as they lie (`swapped_form`).
+"""A product by a weight that lies along the sum: its rows are multiplied as they lie (`forms.swapped`).
 
 Before::
 
@@ -25,12 +25,12 @@ from typing import Any
 from tvm import s_tir
 
 from ..analysis import block_names
-from ..contraction import find_contraction
+from ..forms.swapped import OUTPUT, TURNED, find_swapped, restate
+from ..forms.widened import has_halves
+from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..swapped_form import OUTPUT, TURNED, find_swapped, restate
 from ..transforms import transpose_last, vectorize_last
-from ..widened_form import has_halves
 from .matrix_unit import schedule_matrix_unit
 from .operand_layout import PACK_FIRST
 from .register_tile import register_tile
@@ -54,12 +54,12 @@ _BLOCK_ROWS = 64
 
 
 def schedule_swapped(sch: s_tir.Schedule, *, squares: int, **knobs: int) -> None:
-    """Rewrite a product in the form of `swapped_form` in place.
+    """Rewrite a product in the form of `forms.swapped` in place.
 
     Parameters
     ----------
     sch : Schedule
-        A schedule of a PrimFunc named ``main`` in the form that `swapped_form.restate` makes.
+        A schedule of a PrimFunc named ``main`` in the form that `forms.swapped.restate` makes.
     squares : int
         Rows and columns of a square that is turned in registers.
     **knobs : int

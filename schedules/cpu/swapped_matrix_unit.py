@@ -1,4 +1,4 @@
-"""A product by a weight that lies along the sum: a matrix unit reads it as it lies (`swapped_form`).
+"""A product by a weight that lies along the sum: a matrix unit reads it as it lies (`forms.swapped`).
 
 The rows of the weight are those of tiles, and the data are turned into panels: the weight is read once, and
 never packed. Time over that of `matrix_unit`, which turns the weight, bfloat16 on 2 threads of a Xeon with
@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...machine.facts import has_feature
-from ..contraction import find_contraction
+from ..forms.swapped import find_swapped, restate
+from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
-from ..swapped_form import find_swapped, restate
 from .matrix_unit_space import depth_of_step, instruction_for, tiles_around
 from .operand_layout import PACK_FIRST
 from .swapped import schedule_swapped, with_squares

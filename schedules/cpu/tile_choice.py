@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 
 from ...machine.facts import Facts, facts
-from ..contraction import Contraction
+from ..nests.contraction import Contraction
 from .even_parts import UNEVEN, even_divisor, even_part
 from .operand_layout import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
 from .weight_reading import WeightReading

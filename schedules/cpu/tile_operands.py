@@ -13,7 +13,7 @@ from typing import Any
 from tvm import s_tir
 
 from ..analysis import loops_inside, written_buffer
-from ..contraction import Contraction
+from ..nests.contraction import Contraction
 from ..transforms import copy_in_vectors, inline_blocks, last_order
 from ..weight_groups import Grouping
 from .operand_layout import (

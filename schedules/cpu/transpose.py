@@ -11,7 +11,7 @@ After::
             16 vectors of x, swapped in 4 rounds, are 16 vectors of y
 
 Past the caches squares are written in whole lines, if they divide the output's rows; else by way of a buffer
-(`buffered_squares_form`).
+(`forms.buffered_squares`).
 
 Other axes stay around it. Lines are read and written whole. A thread's rows of the output are its own where
 there are enough: if two threads write parts of the same rows, each fetches lines that the other writes.
@@ -29,11 +29,11 @@ from tvm import s_tir
 
 from ...machine.facts import facts
 from ...machine.streaming_store import streams
-from ..buffered_squares_form import PARTS, can_restate
+from ..forms.buffered_squares import PARTS, can_restate
+from ..forms.squares import SQUARES, Transposition, find_transposition
+from ..passes.streaming import exceeds_caches
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..squares_form import SQUARES, Transposition, find_transposition
-from ..streaming import exceeds_caches
 from ..transforms import LEAST_PARALLEL_WORK, spread
 
 # Squares in a block along the output's rows: several, of which lines become whole. Past the caches one is
@@ -89,8 +89,8 @@ def schedule_transpose(
     stream : int
         1 writes the output past the caches.
     buffered : int
-        1: the function is in the form that `buffered_squares_form` gives it, and blocks are its buffers;
-        0: in that of `squares_form`.
+        1: the function is in the form that `forms.buffered_squares` gives it, and blocks are its buffers;
+        0: in that of `forms.squares`.
     """
     if buffered:
         work = prod(int(extent) for extent in sch.mod["main"].params[-1].shape)

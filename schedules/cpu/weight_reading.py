@@ -12,8 +12,8 @@ from math import ceil
 import tvm
 
 from ...machine.facts import LINE_BYTES, Facts
-from ..contraction import Contraction, weight_exceeds_l2
-from ..panel_prefetch import steps_between
+from ..nests.contraction import Contraction, weight_exceeds_l2
+from ..passes.panel_prefetch import steps_between
 from ..space import Knobs
 from .operand_layout import PACK_IN_BLOCK, PACK_NOTHING, is_packed_along
 

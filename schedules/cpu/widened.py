@@ -1,4 +1,4 @@
-"""Products of float16 or bfloat16 that are summed in float32: operands are widened first (`widened_form`).
+"""Products of float16 or bfloat16 that are summed in float32: operands are widened first (`forms.widened`).
 
 A register tile reads each element of its data for every step, and broadcasts it; widening it there takes two
 or three instructions more, which wait for the units of the multiply-adds. Here data are widened once, in a
@@ -18,10 +18,10 @@ from typing import Any
 from tvm import s_tir
 
 from ...machine.facts import facts
-from ..contraction import Contraction, find_contraction, weight_exceeds_l2
+from ..forms.widened import has_halves, restate
+from ..nests.contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..rule import ScheduleRule, rule_in_form
 from ..space import Knob, KnobSpace
-from ..widened_form import has_halves, restate
 from .conv2d import CONV2D
 from .matmul import MATMUL
 
@@ -34,14 +34,14 @@ _ROWS, _ROWS_FAR = 8, 32
 
 
 def schedule_widened(inner: ScheduleRule, sch: s_tir.Schedule, *, bits: int, **knobs: int) -> None:
-    """Rewrite a product in the form of `widened_form` in place.
+    """Rewrite a product in the form of `forms.widened` in place.
 
     Parameters
     ----------
     inner : ScheduleRule
         What schedules a product of float32, by its knobs.
     sch : Schedule
-        A schedule of a PrimFunc named ``main`` in the form that `widened_form.restate` makes.
+        A schedule of a PrimFunc named ``main`` in the form that `forms.widened.restate` makes.
     bits : int
         Of the operands, when they are widened.
     """

@@ -30,10 +30,10 @@ from tvm import s_tir
 
 from ...machine.facts import LINE_BYTES, Facts, facts
 from ...machine.streaming_store import streams
+from ..nests.sliding_window import Window, find_window
+from ..passes.streaming import STREAM_MARK, exceeds_caches
 from ..rule import ScheduleRule
-from ..sliding_window import Window, find_window
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..streaming import STREAM_MARK, exceeds_caches
 from ..transforms import LEAST_PARALLEL_SUMS, finish_tile, inline_blocks, vectorize_last
 from .even_parts import divisors
 

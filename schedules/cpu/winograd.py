@@ -1,6 +1,6 @@
 """3x3 convolution on Winograd's tiles: a matrix product for each position, between changes of basis.
 
-The blocks are those of ``winograd_form``. After::
+The blocks are those of ``forms.winograd``. After::
 
     U = weight in the other basis, in panels of nr channels        # first, or in each panel's loop
     for blocks of tile lines:
@@ -25,12 +25,7 @@ from tvm import s_tir
 
 from ...machine.facts import facts
 from ..analysis import block_names, loops_inside
-from ..contraction import is_constant_argument
-from ..restatement import is_step
-from ..rule import ScheduleRule
-from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..transforms import PACKING_MARK, inline_blocks, panel_order, relayout_read, vectorize_last
-from ..winograd_form import (
+from ..forms.winograd import (
     DATA,
     LINES,
     OUTPUT,
@@ -43,6 +38,11 @@ from ..winograd_form import (
     find_convolution,
     tiles_along,
 )
+from ..nests.contraction import is_constant_argument
+from ..restatement import is_step
+from ..rule import ScheduleRule
+from ..space import Constraint, Knob, Knobs, KnobSpace
+from ..transforms import PACKING_MARK, inline_blocks, panel_order, relayout_read, vectorize_last
 from .even_parts import divisors
 from .winograd_choice import SPARE, TILE_ROWS, WinogradChoice
 
@@ -70,7 +70,7 @@ def schedule_winograd(
     Parameters
     ----------
     sch : Schedule
-        A schedule of a PrimFunc named ``main`` in the form that `winograd_form.restate` makes.
+        A schedule of a PrimFunc named ``main`` in the form that `forms.winograd.restate` makes.
     m : int
         Outputs of a tile in each direction.
     spare_lines, spare_tiles : int

@@ -7,8 +7,8 @@ from itertools import product
 from math import ceil
 
 from ...machine.facts import Facts
+from ..forms.winograd import MOST_SPARE, POINTS, TAPS, Convolution, tiles_along
 from ..space import Knobs
-from ..winograd_form import MOST_SPARE, POINTS, TAPS, Convolution, tiles_along
 from .even_parts import divisors
 from .tile_choice import ROW_STREAMS, tile_cost
 

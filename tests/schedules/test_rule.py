@@ -14,8 +14,8 @@ from tunesmith.schedules.algorithms import in_form
 from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.cpu.general import schedule_general
 from tunesmith.schedules.cpu.register_tile import register_tile
-from tunesmith.schedules.in_place import IN_PLACE_MARK
-from tunesmith.schedules.loop_partition import PARTITION_MARK
+from tunesmith.schedules.passes.in_place import IN_PLACE_MARK
+from tunesmith.schedules.passes.loop_partition import PARTITION_MARK
 from tunesmith.tuning.measuring.verdict import compare
 from tunesmith.tuning.measuring.verification import expected_output, inputs_for, workload_tolerance
 from tunesmith.tuning.records.compilation import replay_trace, trace_text

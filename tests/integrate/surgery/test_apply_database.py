@@ -11,7 +11,7 @@ import tunesmith as ts
 import tvm
 from tunesmith.integrate.lowering.functions import SCHEDULED, prim_funcs
 from tunesmith.machine.arrays import as_tensor
-from tunesmith.schedules.in_place import IN_PLACE_MARK
+from tunesmith.schedules.passes.in_place import IN_PLACE_MARK
 from tvm import relax
 from tvm.relax import transform
 

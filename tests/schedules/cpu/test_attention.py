@@ -15,12 +15,12 @@ from tunesmith.schedules import apply_default, rules_for
 from tunesmith.schedules.algorithms import has_algorithm, in_form
 from tunesmith.schedules.analysis import index_variables
 from tunesmith.schedules.assembly import summing_loops
-from tunesmith.schedules.attention_bound import MOST_BITS
-from tunesmith.schedules.attention_form import restate
-from tunesmith.schedules.attention_nest import LITTLE, PADDED_KEYS, find_attention
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.attention import ATTENTION
-from tunesmith.schedules.loop_bounds import BOUNDING_MARK
+from tunesmith.schedules.forms.attention import restate
+from tunesmith.schedules.forms.attention_bound import MOST_BITS
+from tunesmith.schedules.nests.attention import LITTLE, PADDED_KEYS, find_attention
+from tunesmith.schedules.passes.loop_bounds import BOUNDING_MARK
 from tunesmith.schedules.restatement import replaced
 from tunesmith.tuning.measuring.verdict import compare
 from tunesmith.tuning.measuring.verification import expected_output, inputs_of, workload_tolerance

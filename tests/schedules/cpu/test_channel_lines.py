@@ -11,8 +11,8 @@ from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.cpu.channel_lines import CHANNEL_LINES
 from tunesmith.schedules.cpu.channels_first import CONV2D_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST
-from tunesmith.schedules.lines_form import find_lines
-from tunesmith.schedules.loop_partition import partition_loops
+from tunesmith.schedules.forms.lines import find_lines
+from tunesmith.schedules.passes.loop_partition import partition_loops
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
 from tvm import te
 

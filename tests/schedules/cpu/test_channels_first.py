@@ -8,17 +8,17 @@ from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
-from tunesmith.schedules.channels_first_nest import find_channels_first
-from tunesmith.schedules.channels_last_form import IMAGE, RESULT, TAPS, restate, squares_of
-from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.channels_first import (
     CONV2D_CHANNELS_FIRST,
     FLAT_PIXELS,
     WINOGRAD_CHANNELS_FIRST,
 )
+from tunesmith.schedules.forms.channels_last import IMAGE, RESULT, TAPS, restate, squares_of
+from tunesmith.schedules.forms.winograd import find_convolution
+from tunesmith.schedules.nests.channels_first import find_channels_first
+from tunesmith.schedules.nests.contraction import find_contraction
 from tunesmith.schedules.restatement import held_blocks
 from tunesmith.schedules.transforms import PACKING_MARK
-from tunesmith.schedules.winograd_form import find_convolution
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
 from tvm import te
 

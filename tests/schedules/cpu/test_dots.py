@@ -10,7 +10,7 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.dots import DOTS
-from tunesmith.schedules.loop_partition import partition_loops
+from tunesmith.schedules.passes.loop_partition import partition_loops
 
 AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
 

@@ -9,7 +9,7 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.cpu.few_rows import FEW_ROWS
 from tunesmith.schedules.cpu.float32_matrix_unit import FLOAT32_MATRIX_UNIT
-from tunesmith.schedules.loop_partition import partition_loops
+from tunesmith.schedules.passes.loop_partition import partition_loops
 from tvm import te
 
 

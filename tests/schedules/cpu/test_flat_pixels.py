@@ -11,14 +11,14 @@ from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.code_generation import finished
-from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.channels_first import (
     FLAT_PIXELS,
     FLOAT32_MATRIX_UNIT_FLAT_PIXELS,
     WIDENED_FLAT_PIXELS,
 )
 from tunesmith.schedules.cpu.operand_layout import PACK_IN_BLOCK, PACK_NOTHING
-from tunesmith.schedules.flat_pixels_form import restate
+from tunesmith.schedules.forms.flat_pixels import restate
+from tunesmith.schedules.nests.contraction import find_contraction
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
 from tvm import te
 

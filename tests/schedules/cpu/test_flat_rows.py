@@ -11,8 +11,8 @@ from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.cpu.channels_first import CONV2D_CHANNELS_FIRST
 from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.cpu.matmul import MATMUL
-from tunesmith.schedules.flat_rows_form import restate
-from tunesmith.schedules.loop_partition import partition_loops
+from tunesmith.schedules.forms.flat_rows import restate
+from tunesmith.schedules.passes.loop_partition import partition_loops
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
 
 AVX2 = as_target({"kind": "llvm", "mcpu": "haswell", "mtriple": "x86_64-linux-gnu", "num-cores": 2})

@@ -13,7 +13,7 @@ from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.code_generation import generate_code
-from tunesmith.schedules.loop_partition import partition_loops
+from tunesmith.schedules.passes.loop_partition import partition_loops
 from tunesmith.tuning.records.compilation import build
 from tvm import relax, te, topi
 from tvm.script import relax as R

@@ -9,9 +9,9 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
-from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.grouped import GROUPED, merged_groups
-from tunesmith.schedules.grouped_form import DATA, PRODUCT, WEIGHT, find_grouped, restate
+from tunesmith.schedules.forms.grouped import DATA, PRODUCT, WEIGHT, find_grouped, restate
+from tunesmith.schedules.nests.contraction import find_contraction
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
 from tvm import te

@@ -7,10 +7,10 @@ from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
-from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.channels_first import FLAT_PIXELS
 from tunesmith.schedules.cpu.im2col import IM2COL
-from tunesmith.schedules.im2col_form import find_im2col, restate
+from tunesmith.schedules.forms.im2col import find_im2col, restate
+from tunesmith.schedules.nests.contraction import find_contraction
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
 from tvm import te
 

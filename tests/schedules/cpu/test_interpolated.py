@@ -12,7 +12,7 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import begin
 from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu.interpolated import INTERPOLATED
-from tunesmith.schedules.interpolated_form import find_interpolation, restate
+from tunesmith.schedules.forms.interpolated import find_interpolation, restate
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
 from tvm import te
 

@@ -14,8 +14,8 @@ from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu import lines as lines_schedule
 from tunesmith.schedules.cpu.lines import LINES
-from tunesmith.schedules.lines_form import SUMS, WIDE, find_lines, restate
-from tunesmith.schedules.loop_partition import PARTITION_MARK
+from tunesmith.schedules.forms.lines import SUMS, WIDE, find_lines, restate
+from tunesmith.schedules.passes.loop_partition import PARTITION_MARK
 from tvm import te
 
 DEPTHWISE = {

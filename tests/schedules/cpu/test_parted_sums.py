@@ -9,7 +9,7 @@ from tunesmith.schedules.algorithms import begin
 from tunesmith.schedules.cpu.float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from tunesmith.schedules.cpu.matmul import MATMUL
 from tunesmith.schedules.cpu.parted_sums import PARTED_SUMS
-from tunesmith.schedules.parted_sums_form import OUTPUT, restate
+from tunesmith.schedules.forms.parted_sums import OUTPUT, restate
 from tvm.tirx import ForKind
 
 # Its caches are not asked for: L2 is taken for 512 KiB, a quarter of which is 32768 elements.

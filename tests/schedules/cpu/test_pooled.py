@@ -10,7 +10,7 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import begin
 from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu.pooled import POOLED
-from tunesmith.schedules.pooled_form import find_pooling, restate
+from tunesmith.schedules.forms.pooled import find_pooling, restate
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
 from tvm import te, tirx
 from tvm.ir import TensorLoad

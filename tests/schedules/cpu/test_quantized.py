@@ -15,7 +15,7 @@ from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.c_source import c_source
 from tunesmith.schedules.cpu.quantized import QUANTIZED
-from tunesmith.schedules.widened_form import restate
+from tunesmith.schedules.forms.widened import restate
 from tvm import te
 
 CONV = {"n": 2, "h": 7, "w": 9, "ci": 8, "co": 48, "kh": 3, "kw": 3, "padding": 1, "data_zero": 100}

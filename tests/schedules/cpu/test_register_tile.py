@@ -11,10 +11,10 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.code_generation import finished, generate_code
-from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.cpu.matmul import MATMUL
 from tunesmith.schedules.cpu.tile_choice import tile_choice
+from tunesmith.schedules.nests.contraction import find_contraction
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-linux-gnu"
 

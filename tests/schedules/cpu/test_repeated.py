@@ -7,7 +7,7 @@ from tunesmith.machine.target import as_target
 from tunesmith.schedules.algorithms import begin
 from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu.repeated import REPEATED
-from tunesmith.schedules.repeated_form import find_repetition, restate
+from tunesmith.schedules.forms.repeated import find_repetition, restate
 
 AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
 

@@ -6,8 +6,8 @@ import tunesmith as ts
 from tunesmith.machine.facts import facts
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
-from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.matmul import MATMUL
+from tunesmith.schedules.nests.contraction import find_contraction
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
 from tvm import te
 

@@ -9,15 +9,16 @@ from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
-from tunesmith.schedules import code_generation, rules_for, streaming
+from tunesmith.schedules import code_generation, rules_for
 from tunesmith.schedules.algorithms import has_algorithm
 from tunesmith.schedules.analysis import block_names, loads_of
 from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu import row_space
 from tunesmith.schedules.cpu.rows import ROWS
+from tunesmith.schedules.forms.whole_rows import lengthened_axes, restate
 from tunesmith.schedules.lane_reduction import best_width
-from tunesmith.schedules.row_nest import find_rows
-from tunesmith.schedules.whole_rows_form import lengthened_axes, restate
+from tunesmith.schedules.nests.rows import find_rows
+from tunesmith.schedules.passes import streaming
 from tvm import s_tir, te, topi
 
 AVX512 = {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux"}

@@ -10,7 +10,7 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import in_form
 from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu.separable import SEPARABLE
-from tunesmith.schedules.separable_form import find_separable, restate
+from tunesmith.schedules.forms.separable import find_separable, restate
 from tvm import te
 
 IMAGE = {"n": 2, "h": 12, "w": 15, "c": 3, "layout": "NCHW"}

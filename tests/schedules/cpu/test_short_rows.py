@@ -6,12 +6,13 @@ import tunesmith as ts
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target, host_target
-from tunesmith.schedules import rules_for, vector_columns
+from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import begin
 from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu.rows import ROWS
 from tunesmith.schedules.cpu.short_rows import SHORT_ROWS
-from tunesmith.schedules.short_rows_form import find_short_rows, restate
+from tunesmith.schedules.forms import vector_columns
+from tunesmith.schedules.forms.short_rows import find_short_rows, restate
 from tvm import te, tirx
 from tvm.script import tirx as T
 

@@ -6,8 +6,8 @@ import pytest
 import tunesmith as ts
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
-from tunesmith.schedules.contraction import find_contraction
 from tunesmith.schedules.cpu.tile_choice import TileChoice
+from tunesmith.schedules.nests.contraction import find_contraction
 
 AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
 MIB = 1 << 20

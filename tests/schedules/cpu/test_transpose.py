@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
-from tunesmith.schedules import buffered_squares_form
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.transpose import TRANSPOSE, squares_in_block
-from tunesmith.schedules.squares_form import find_transposition, restate
+from tunesmith.schedules.forms import buffered_squares
+from tunesmith.schedules.forms.squares import find_transposition, restate
 from tunesmith.schedules.transposition import transposition_intrinsic
 from tunesmith.tuning.processes.worker_group import WorkerGroup
 from tunesmith.tuning.records.compilation import trace_text
@@ -201,7 +201,7 @@ def test_others_do_not(shape, dtype, target):
     with pytest.raises(InputError, match="buffered is 1 only with stream=1, rows of many lines and 32 bits"):
         TRANSPOSE.scheduled(func, target, {"buffered": 1, "stream": 1, "lanes": 4})
     with pytest.raises(InputError, match="no transposition by way of a buffer of squares of 4"):
-        buffered_squares_form.restate(func, 4, 64, 4)
+        buffered_squares.restate(func, 4, 64, 4)
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("float64", 8)])

@@ -9,7 +9,7 @@ from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.cpu import window
 from tunesmith.schedules.cpu.window import WINDOW
-from tunesmith.schedules.sliding_window import find_window
+from tunesmith.schedules.nests.sliding_window import find_window
 
 IMAGE = {"n": 2, "h": 12, "w": 14}
 DEPTHWISE = {**IMAGE, "ci": 32, "co": 32, "groups": 32, "kh": 3, "kw": 3, "padding": 1}

@@ -15,8 +15,8 @@ from tunesmith.schedules.algorithms import in_form
 from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.cpu.winograd import WINOGRAD
 from tunesmith.schedules.cpu.winograd_choice import WinogradChoice
+from tunesmith.schedules.forms.winograd import POINTS, TAPS, find_convolution, transforms
 from tunesmith.schedules.transforms import PACKING_MARK
-from tunesmith.schedules.winograd_form import POINTS, TAPS, find_convolution, transforms
 from tunesmith.tuning.measuring.verification import inputs_of
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
 from tvm import te

@@ -1,0 +1,144 @@
+"""A transposition whose output's rows begin anywhere, by way of a buffer: it is written past the caches.
+
+The columns of a square lie in the output at other distances from a line each. So many squares are transposed
+into a buffer that stays in the cache, and its rows, parts of the output's, are written in whole lines from
+their first on (`aligned_rows`)::
+
+    for parts of i, blocks of j:
+        for squares along i, squares along j:  16 vectors of x become 16 of a buffer
+        for j: for i:  y[j, i] = buffer[j, i]                            # past the caches
+
+Where parts or blocks do not divide an axis, the last reaches back, as squares do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.tirx import ForKind
+
+from ...machine.errors import InputError
+from ...machine.facts import line_elements
+from ...machine.streaming_store import streams
+from ..passes.aligned_rows import LEAST_VECTORS
+from ..passes.streaming import STREAM_MARK
+from ..restatement import block_nest, vector_start, whole, with_nests
+from .squares import Transposition, find_transposition, square_rows
+
+PARTS = "parts"
+"""The block of the form: an iteration for other axes, parts of the output's rows, and blocks of rows."""
+
+# The ends of a part are masked vectors; of narrower types they are single elements, too many.
+_LEAST_BITS = 32
+
+# A smaller buffer LLVM 22 takes apart into registers, and breaks its own code.
+_LEAST_LINES = 64
+_WIDEST_SQUARES = 32
+
+
+def can_restate(found: Transposition) -> bool:
+    """Tell whether the output is written in lines: its rows are many of them, or follow each other."""
+    line, rows = line_elements(found.dtype), found.extents[found.row]
+    wide = found.extents[-1] >= LEAST_VECTORS * line
+    long = (rows - rows % _WIDEST_SQUARES) * found.extents[-1] >= _LEAST_LINES * line
+    bits = int(tvm.DataType(found.dtype).bits)
+    return streams(found.dtype) and bits >= _LEAST_BITS and long and (wide or _has_rows_together(found))
+
+
+def _has_rows_together(found: Transposition) -> bool:
+    """Tell whether the rows of the output that a block has follow each other."""
+    return found.row == len(found.axes) - 2
+
+
+def restate(func: Any, lanes: int, squares: int, stretch: int) -> Any:
+    """Put buffered squares in the place of a transposition's elements.
+
+    Parameters
+    ----------
+    func, lanes
+        As of `forms.squares.restate`.
+    squares : int
+        Squares in a buffer along the output's rows, fewer than twice as many.
+    stretch : int
+        Squares in a buffer along the input's rows.
+
+    Raises
+    ------
+    InputError
+        There is no such copy: a trace may name a form that is not one of its function.
+    """
+    found = find_transposition(func)
+    if found is None or lanes > min(found.sides) or not can_restate(found):
+        raise InputError(f"the function is no transposition by way of a buffer of squares of {lanes}")
+    return with_nests(func, [_parts_nest(found, lanes, squares, stretch)])
+
+
+def _parts_nest(found: Transposition, lanes: int, squares: int, stretch: int) -> Any:
+    row, column = found.row, len(found.axes) - 1
+    length, count = found.extents[column], found.extents[row]
+    # Parts of the same length, of many lines, of whole vectors unless there is one only.
+    parts = max(1, length // max(squares * lanes, LEAST_VECTORS * line_elements(found.dtype)))
+    part = length if parts == 1 else ceil(length / parts / lanes) * lanes
+    least = ceil(_LEAST_LINES * line_elements(found.dtype) / part / lanes)
+    block = min(max(stretch, least), count // lanes) * lanes
+    others = [n for n in range(column) if n != row]
+    counts = [*(found.extents[n] for n in others), parts, ceil(count / block)]
+
+    def body(at: list[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        place = dict(zip([*others, column, row], at, strict=True))
+        place[column] = vector_start(place[column], length, part)
+        place[row] = vector_start(place[row], count, block)
+        return _part(found, [place[n] for n in range(column + 1)], lanes, part, block), {}
+
+    return block_nest(PARTS, counts, (found.input, found.output), body)
+
+
+def _part(found: Transposition, place: Sequence[Any], lanes: int, part: int, block: int) -> list[Any]:
+    """Return the statements that transpose what begins at a place into a buffer, and write its rows."""
+    line, whole_rows = line_elements(found.dtype), part == found.extents[-1] and _has_rows_together(found)
+    # Whole rows that follow each other are one. Else a line more: rows of a page would displace each other.
+    pitch = part if whole_rows else ceil(part / line) * line + line
+    buffer = tirx.decl_buffer((block * pitch,), found.dtype, "turned")
+
+    def beside(further: Any, furthest: Any) -> list[Any]:
+        moves = {found.row: further, len(place) - 1: furthest}
+        return found.indices([p + moves.get(n, 0) for n, p in enumerate(place)])
+
+    def written(row: Any, column: Any) -> Any:
+        return tirx.BufferStore(
+            found.output, tirx.BufferLoad(buffer, [row * pitch + column]), beside(row, column)
+        )
+
+    along, across, row = (tirx.Var(name, "int64") for name in ("along", "across", "row"))
+    first, start = across * lanes, vector_start(along, part, lanes)
+    steps, rows = square_rows(found, [beside(first, start + n) for n in range(lanes)], lanes)
+    turned = [buffer.vstore([(first + n) * pitch + start], vector) for n, vector in enumerate(rows)]
+    square = tirx.SeqStmt([*steps, *turned])
+    squares = _loop(across, block // lanes, _loop(along, ceil(part / lanes), square))
+    if whole_rows:
+        copied = _in_lines(block * part, line, lambda n: written(n // part, n % part))
+    else:
+        copied = _loop(row, block, _in_lines(part, line, lambda n: written(row, n)))
+    return [tirx.AllocBuffer(buffer), squares, copied]
+
+
+def _in_lines(count: int, line: int, written: Callable[[Any], Any]) -> Any:
+    """Return the loops that write so many elements, line by line past the caches, and what is left."""
+    step, lane, last = (tirx.Var(name, "int64") for name in ("step", "lane", "last"))
+    vectors, rest = divmod(count, line)
+    pieces = []
+    if vectors:
+        vector = _loop(lane, line, written(step * line + lane), ForKind.VECTORIZED, {STREAM_MARK: 1})
+        pieces.append(_loop(step, vectors, vector))
+    if rest:
+        left = tirx.IfThenElse(last < rest, written(last + vectors * line), None)
+        pieces.append(_loop(last, line, left, ForKind.VECTORIZED))
+    return tirx.SeqStmt(pieces) if len(pieces) > 1 else pieces[0]
+
+
+def _loop(variable: Any, count: int, body: Any, kind: Any = ForKind.SERIAL, notes: Any = None) -> Any:
+    return tirx.For(variable, whole(0), whole(count), kind, body, annotations=notes or {})

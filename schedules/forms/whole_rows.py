@@ -1,0 +1,133 @@
+"""Rows of any length as whole vectors: what is reduced is longer, and neutral beyond a row's end.
+
+A reduction of 50257 elements, 29 times a prime, becomes one of 50304, a multiple of 64::
+
+    out[i] = max(out[i], x[i, k])                                       # k < 50257
+    out[i] = max(out[i], x[i, k] if likely(k < 50257) else -inf)        # k < 50304
+
+Parts of a row are then equally long, and TVM's loop partition leaves the condition in the last step only. A
+loop cut short instead has its condition around the block, where TVM loses it when it moves the block.
+
+Several axes that lie in memory like one, as the lines and columns of an image do, become one, indexed along
+the first line, beyond its end: by line and column TVM would not see that neighbours lie side by side where
+vectors do not divide lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import ceil, prod
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.tirx import IterVar
+
+from ...machine.errors import InputError
+from ..analysis import index_variables, loads_of, step_along
+from ..restatement import held_block, nests, replaced, whole, with_longer_axis, with_nests
+
+
+def restate(func: Any, width: int) -> Any:
+    """Lengthen every reduction to a multiple of ``width``, along one axis.
+
+    Parameters
+    ----------
+    func : PrimFunc
+        An unscheduled one.
+    width : int
+        Elements that are reduced at a time.
+
+    Raises
+    ------
+    InputError
+        No reduction needs it: a trace may name a form that is not one of its function.
+    """
+    old = nests(func)
+    changed = [_lengthened(func, nest, width) for nest in old]
+    if not any(changed):
+        raise InputError(f"the function has no reduction that is no multiple of {width}")
+    return with_nests(func, [new or nest for new, nest in zip(changed, old, strict=True)])
+
+
+@lru_cache(maxsize=64)  # a constraint asks at every point
+def lengthened_axes(func: Any, width: int) -> tuple[int, ...] | None:
+    """Return the extents of the longest reduction in this form; None where one of them has no such form."""
+    blocks = [block for block in map(held_block, nests(func)) if block is not None]
+    reductions = [block for block in blocks if _reduced(block)]
+    if any(_guarded(func, block) is None for block in reductions):
+        return None
+    longest = max(reductions, key=lambda block: _length(_reduced(block)))
+    others, last = _around_and_last(func, longest)
+    return *(int(axis.dom.extent) for axis in others), _longer(last, width)
+
+
+def _lengthened(func: Any, nest: Any, width: int) -> Any | None:
+    """Return a loop nest with a longer reduction, or along one axis; None where it has none, or is so."""
+    block = held_block(nest)
+    body, (_, last) = _guarded(func, block), _around_and_last(func, block)
+    if body is None or (len(last) == 1 and _longer(last, width) == _length(last)):
+        return None
+    return with_longer_axis(nest, last[-1], _longer(last, width), body, last[:-1])
+
+
+def _guarded(func: Any, block: Any) -> Any | None:
+    """Return a reduction's step ``out = out + value`` with the neutral value outside of the row.
+
+    None where it is of another form, such as of pairs.
+    """
+    _, last = _around_and_last(func, block)
+    step, neutral = getattr(block.body, "value", None), getattr(block.init, "value", None)
+    if not last or neutral is None or not isinstance(step, (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)):
+        return None
+    if not isinstance(step.a, TensorLoad) or not step.a.source.same_as(block.body.buffer):
+        return None
+    first = {axis.var: whole(0) for axis in last[:-1]}
+    inside = tirx.likely(last[-1].var < tirx.IntImm(last[-1].var.ty.dtype, _length(last)))
+    value = type(step)(step.a, tirx.if_then_else(inside, replaced(step.b, first), neutral))
+    return tirx.BufferStore(block.body.buffer, value, block.body.indices)
+
+
+def _reduced(block: Any) -> list[Any]:
+    """Return the axes that a block reduces."""
+    return [v for v in block.iter_vars if v.iter_type == IterVar.CommReduce]
+
+
+def _around_and_last(func: Any, block: Any) -> tuple[list[Any], list[Any]]:
+    """Return the axes that a block reduces: first those apart, then those that lie in memory like one."""
+    axes = _reduced(block)
+    many = len(axes)
+    while many > 1 and not _lie_like_one(func, block, axes[-many:]):
+        many -= 1
+    return axes[: len(axes) - many], axes[len(axes) - many :]
+
+
+def _length(axes: Sequence[Any]) -> int:
+    return prod(int(axis.dom.extent) for axis in axes)
+
+
+def _longer(axes: Sequence[Any], width: int) -> int:
+    return ceil(_length(axes) / width) * width
+
+
+def _lie_like_one(func: Any, block: Any, axes: Sequence[Any]) -> bool:
+    """Tell whether what a block reads along some axes are arguments of a function, and lie in one piece."""
+    reduced, value = {axis.var for axis in axes}, getattr(block.body, "value", None)
+    loads = [load for load in loads_of(value) if index_variables(load.indices) & reduced]
+    alone = replaced(value, {load: tirx.FloatImm("float32", 0) for load in loads})
+    steps = [_length(axes[at + 1 :]) for at in range(len(axes))]
+    return not index_variables([alone]) & reduced and all(
+        any(load.source.same_as(each) for each in func.params)
+        and [_step_in_memory(load, axis.var) for axis in axes] == steps
+        for load in loads
+    )
+
+
+def _step_in_memory(load: Any, variable: Any) -> int:
+    """Return by how many elements a load moves on with a variable."""
+    pitch, step = 1, 0
+    for index, extent in reversed([*zip(load.indices, load.source.shape, strict=True)]):
+        step += pitch * step_along(index, variable)
+        pitch *= int(extent)
+    return step

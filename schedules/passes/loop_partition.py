@@ -1,0 +1,96 @@
+"""Loops whose last iteration is incomplete are cut before it, so that the others have no condition.
+
+TVM's own pass does it, but where it stands in TVM's pipeline it comes too late: integers of 64 bits have been
+narrowed to 32 by then, with new loop variables, and the marks still name the old ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm_ffi import structural_walk
+
+from ..restatement import with_functions
+from .aligned_rows import align_rows
+from .loop_bounds import BOUNDING_MARK, shorten_loops
+from .matrix_tiles import THREADS_MARK, use_matrix_tiles
+from .needless_loops import NEEDLESS_MARK, skip_needless_loops
+from .padded_taps import FILLED_MARK, TAPS_MARK, note_taps, shorten_taps
+from .panel_prefetch import PANELS_MARK, set_rows_apart, share_fetches
+from .quotients import lessen_quotients
+from .row_prefetch import AHEAD_MARK, fetch_rows
+from .streaming import STREAM_MARK, stream_vectors
+from .turned_squares import SQUARE_MARK, turn_squares
+
+PARTITION_MARK = "pragma_loop_partition_hint"
+"""TVM's annotation of a loop to be cut."""
+
+# TVM's first steps on a scheduled function, as far as its pass needs them: blocks become plain loops.
+_LOWER = tvm.ir.transform.Sequential(
+    [
+        note_taps,
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.StmtSimplify(),
+        s_tir.transform.LowerOpaqueBlock(),
+        use_matrix_tiles,
+        shorten_loops,
+        shorten_taps,
+        skip_needless_loops,
+        fetch_rows,
+        share_fetches,
+        s_tir.transform.LoopPartition(),
+        # Conditions that are now plainly true would keep vectors from being made.
+        s_tir.transform.StmtSimplify(),
+        turn_squares,
+        lessen_quotients,
+        set_rows_apart,
+        align_rows,
+        stream_vectors,
+    ]
+)
+
+
+def partition(sch: s_tir.Schedule, loop: Any) -> None:
+    """Mark a loop whose last iteration is incomplete, to be cut before it."""
+    sch.annotate(loop, PARTITION_MARK, 1)
+
+
+def partition_loops(mod: Any) -> Any:
+    """Cut the marked loops of a module's functions; functions without any stay as they are.
+
+    What is cut is lowered to plain loops: this is the last step before a module is compiled.
+    """
+    functions = {name: func for name, func in mod.functions.items() if _is_marked(func)}
+    return with_functions(mod, as_plain_loops(functions))
+
+
+def as_plain_loops(functions: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Return functions without blocks, their marked loops cut; those that have none stay as they are."""
+    blocks = {name: func for name, func in functions.items() if not is_plain(func)}
+    return {**functions, **(_LOWER(tvm.IRModule(blocks)).functions if blocks else {})}
+
+
+def is_plain(func: Any) -> bool:
+    """Tell whether a function has been lowered to plain loops.
+
+    TVM must not shrink its buffers a second time, each dimension to what its index reaches: it would cut off
+    what an instruction's vector of several rows reaches beyond the last one.
+    """
+    return not isinstance(func.body, s_tir.SBlockRealize)
+
+
+def _is_marked(func: Any) -> bool:
+    found: set[str] = set()
+    if isinstance(func, tirx.PrimFunc):
+        structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
+    marks = {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK, PANELS_MARK, STREAM_MARK}
+    marks |= {NEEDLESS_MARK, THREADS_MARK, SQUARE_MARK}
+    return bool(found & marks)

@@ -1,0 +1,84 @@
+"""Masked vectors of a function's own buffers become whole ones: these buffers are made as long.
+
+What sums the last 7 of 23 columns keeps them in a buffer of 7 elements, loaded and stored by a mask in each
+step. LLVM leaves it in memory, and a load must wait until a masked store is done::
+
+    sum = buffer(7);   for i:  sum[lanes | lanes < 7] += a[i, 16 + lanes | lanes < 7]
+    sum = buffer(16);  for i:  sum[lanes] += a[i, 16 + lanes | lanes < 7]     # stays in a register
+
+Nobody else sees the buffer, and of its other elements nothing is read but what is written to them again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm_ffi import structural_map, structural_walk
+
+from ..analysis import op_name
+
+_LOAD, _STORE = "tirx.masked_load", "tirx.masked_store"
+
+
+def make_buffers_whole(body: Any) -> Any:
+    """Return statements whose own buffers hold whole vectors, where masks only say how long they are."""
+    own: list[Any] = []
+    masked: list[Any] = []
+    others: list[Any] = []
+    structural_walk(
+        body,
+        [
+            (tirx.AllocBuffer, lambda allocation: own.append(allocation.buffer)),
+            (tvm.ir.Call, lambda call: masked.append(call) if op_name(call) in (_LOAD, _STORE) else None),
+            (tirx.BufferStore, lambda store: others.append(store.buffer)),
+            (TensorLoad, lambda load: others.append(load.source)),
+        ],
+    )
+    longer: dict[Any, Any] = {}
+    for buffer in own:
+        calls, length = [call for call in masked if call.args[0].same_as(buffer)], int(buffer.shape[-1])
+        bounds = {_bound(call) for call in calls}
+        # What is beyond the bound within the buffer must be nobody's.
+        nobodys = bounds == {length} or not any(buffer.same_as(each) for each in others)
+        if len(bounds) == 1 and None not in bounds and nobodys:
+            ends = [int(call.args[-2].base) + int(call.args[-2].lanes) for call in calls]
+            shape = [*buffer.shape[:-1], tirx.IntImm("int64", max(length, *ends))]
+            longer[buffer] = tirx.decl_buffer(shape, str(buffer.dtype), str(buffer.name))
+    return _with_longer(body, longer) if longer else body
+
+
+def _bound(call: Any) -> int | None:
+    """Return the element before which a mask ends a vector, or None: it says something else."""
+    *_, last, mask = call.args
+    within = isinstance(last, tirx.Ramp) and isinstance(last.base, tirx.IntImm) and isinstance(mask, tirx.LT)
+    bound = mask.b.value if within and isinstance(mask.b, tirx.Broadcast) else None
+    if not isinstance(bound, tirx.IntImm) or not tvm_ffi.structural_equal(mask.a, last):
+        return None
+    return int(bound)
+
+
+def _with_longer(body: Any, longer: dict[Any, Any]) -> Any:
+    """Return statements with some buffers replaced, their masked vectors by whole ones."""
+
+    def loaded(call: Any) -> Any:
+        if op_name(call) != _LOAD or call.args[0] not in longer:
+            return call
+        buffer, *indices, _ = call.args
+        return tirx.BufferLoad(longer[buffer], indices)
+
+    def stored(statement: Any) -> Any:
+        call = statement.value
+        if op_name(call) != _STORE or call.args[0] not in longer:
+            return statement
+        buffer, value, *indices, _ = call.args
+        return tirx.BufferStore(longer[buffer], value, indices)
+
+    def allocated(allocation: Any) -> Any:
+        return tirx.AllocBuffer(longer.get(allocation.buffer, allocation.buffer))
+
+    body = structural_map(body, [(tvm.ir.Call, loaded), (tirx.Evaluate, stored)])
+    return structural_map(body, [(tirx.AllocBuffer, allocated), (tirx.Var, lambda v: longer.get(v, v))])

@@ -1,0 +1,106 @@
+"""Rows that are fetched ahead: which, where, and that results are as they were."""
+
+import pytest
+import tunesmith as ts
+import tvm_ffi
+from tunesmith.machine.errors import InputError
+from tunesmith.machine.target import as_target
+from tunesmith.schedules.analysis import index_variables
+from tunesmith.schedules.code_generation import finished, generate_code
+from tunesmith.schedules.cpu.rows import ROWS
+from tunesmith.schedules.passes.row_prefetch import AHEAD_MARK
+from tunesmith.schedules.restatement import replaced
+from tunesmith.tuning.records.compilation import replay_trace, trace_text
+from tvm import tirx
+from tvm.sym import Analyzer
+from tvm_ffi import structural_walk
+
+NORMS = {
+    "layer_norm": {"m": 12, "n": 128},
+    "rms_norm": {"m": 8, "n": 72},
+    "softmax": {"m": 10, "n": 200},
+    "log_softmax": {"m": 7, "n": 37},
+    "group_norm": {"n": 2, "c": 8, "h": 4, "w": 4, "groups": 4},
+}
+
+
+def cpu(mcpu, triple="x86_64-linux"):
+    return as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": triple, "num-cores": 2})
+
+
+def fetched(schedule, target):
+    """Return the elements that are fetched when all loops are at their begin: buffers' names and indices."""
+    calls = []
+
+    def note(statement):
+        if getattr(getattr(statement.value, "op", None), "name", "") == "tirx.prefetch":
+            calls.append(statement.value.args[0].args[0])
+
+    structural_walk(finished(schedule.mod, target)["main"].body, [(tirx.Evaluate, note)])
+    simplify = Analyzer().simplify
+    begin = {var: tirx.IntImm("int64", 0) for call in calls for var in index_variables(call.indices)}
+    return [(str(c.source.name), [int(simplify(replaced(i, begin))) for i in c.indices]) for c in calls]
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("knobs", [{"ahead": 1}, {"ahead": 4, "block": 1, "stream": 1}])
+def test_results_are_as_without(name, knobs, target, assert_right):
+    workload = ts.workload(name, **NORMS[name])
+    assert_right(workload, ROWS.scheduled(workload.func, target, knobs))
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_each_line_of_the_next_rows_is_fetched_while_exponentials_are_computed(name):
+    func, target = ts.workload(name, m=64, n=256).func, cpu("x86-64-v4")
+    knobs = {"lanes": 16, "vectors": 4, "block": 2, "stream": 0}
+    without, ahead = (ROWS.scheduled(func, target, {**knobs, "ahead": a}) for a in (0, 3))
+    assert not fetched(without, target)
+    # An iteration is four vectors, each a line; three blocks of two rows later.
+    assert fetched(ahead, target) == [("x", [6 * 256 + column]) for column in (0, 16, 32, 48)]
+
+
+@pytest.mark.parametrize(
+    ("target", "instruction"),
+    [
+        (cpu("x86-64-v4"), "prefetcht1"),
+        (cpu("haswell"), "prefetcht1"),
+        (cpu("neoverse-n1", "aarch64-linux"), "prfm"),
+    ],
+    ids=["avx512", "avx2", "neon"],
+)
+def test_the_instruction(target, instruction):
+    func = ts.workload("softmax", m=64, n=256).func
+    for ahead in (0, 1):
+        code = generate_code(ROWS.scheduled(func, target, {"ahead": ahead}).mod, target)
+        assert (instruction in code.mod.inspect_source("asm")) == bool(ahead)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "ahead"),
+    [
+        ("layer_norm", {"m": 8192, "n": 1024}, 2),  # rows of a page
+        ("layer_norm", {"m": 32768, "n": 256}, 4),
+        ("softmax", {"m": 512, "n": 16384}, 1),
+        ("softmax", {"m": 128, "n": 1024}, 0),  # in the caches
+        ("sum", {"a": 1, "b": 1, "c": 8192, "d": 1024, "axes": "d"}, 0),  # read once
+    ],
+)
+def test_rows_that_no_cache_holds_are_fetched_some_pages_ahead(name, shape, ahead):
+    default = ROWS.space(ts.workload(name, **shape).func, cpu("x86-64-v4")).default
+    assert default["ahead"] == ahead
+    assert not ahead or (default["block"] == 1 and default["stream"] == 1)
+
+
+def test_a_trace_keeps_what_is_fetched(target):
+    func = ts.workload("rms_norm", m=8, n=256).func
+    schedule = ROWS.scheduled(func, target, {"ahead": 2})
+    assert AHEAD_MARK in trace_text(schedule)
+    assert tvm_ffi.structural_equal(replay_trace(trace_text(schedule), func).mod, schedule.mod)
+
+
+@pytest.mark.parametrize("axes", ["d", "c"])
+def test_what_is_read_once_is_not_fetched_ahead(axes, target):
+    func = ts.workload("sum", a=1, b=1, c=64, d=64, axes=axes).func
+    with pytest.raises(InputError, match="ahead=0 unless rows lie contiguous and are read again") as error:
+        ROWS.scheduled(func, target, {"ahead": 1})
+    assert "\n" not in str(error.value)
