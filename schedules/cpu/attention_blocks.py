@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tvm import s_tir
 from tvm.tirx import IndexMap
 
-from ..analysis import block_names, loops_by_kind
+from ..analysis import block_names, block_of, loops_by_kind
 from ..lane_reduction import arrange_parts
 from ..nests.attention import LITTLE, LONGEST, PADDED_KEYS, PADDED_VALUES, Attention
 from ..passes.in_place import compute_in_place
@@ -88,13 +88,13 @@ def place_blocks(
 
 def columns_of_output(sch: s_tir.Schedule, nest: Attention) -> int:
     """Return the columns of the result, which are fewer than those of values that are padded."""
-    return int(sch.get(sch.get_sblock(nest.output)).iter_vars[-1].dom.extent)
+    return int(block_of(sch, nest.output).iter_vars[-1].dom.extent)
 
 
 def _keep_columns(sch: s_tir.Schedule, nest: Attention) -> None:
     """Say that the output reads padded columns as well: else they would not be computed, but masked."""
     output = sch.get_sblock(nest.output)
-    node, mixed = sch.get(output), sch.get(sch.get_sblock(nest.mixed)).writes[0].source
+    node, mixed = sch.get(output), block_of(sch, nest.mixed).writes[0].source
     at, read = next((i, each) for i, each in enumerate(node.reads) if each.source.same_as(mixed))
 
     def whole_rows(*axes: Any) -> list[Any]:

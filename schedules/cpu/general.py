@@ -35,6 +35,7 @@ from ...machine.streaming_store import streams
 from ...machine.vector_math import POLYNOMIAL_CALLS
 from ..analysis import (
     block_names,
+    block_of,
     called,
     chooses_along,
     flat_axes,
@@ -178,7 +179,7 @@ def _can_stream(sch: s_tir.Schedule, name: str) -> bool:
 
 def _streamed_lanes(sch: s_tir.Schedule, name: str, lanes: int) -> int:
     """Return how many elements of a block's rows to write past the caches at a time, 0 if none."""
-    node, extents = sch.get(sch.get_sblock(name)), static_extents(sch, name)
+    node, extents = block_of(sch, name), static_extents(sch, name)
     assert extents is not None, "what is streamed has static loops"
     dtype = str(node.writes[0].source.dtype)
     if POLYNOMIAL_CALLS & called(node.body):
@@ -193,7 +194,7 @@ def _ends_rows(sch: s_tir.Schedule, name: str) -> bool:
 
     Beside reductions TVM may lose the condition of the rest, and beside that of a rest a causal mask.
     """
-    last = len(sch.get(sch.get_sblock(name)).iter_vars) - 1
+    last = len(block_of(sch, name).iter_vars) - 1
     chosen = chooses_along(sch, name)
     reduces = any(is_reduction(sch, each) for each in block_names(sch))
     return name in output_blocks(sch) and not reduces and (chosen <= {last} or last not in chosen)
@@ -207,7 +208,7 @@ def _is_line(sch: s_tir.Schedule, name: str) -> bool:
     readers = [str(sch.get(reader).name_hint) for reader in sch.get_consumers(sch.get_sblock(name))]
     if len(readers) != 1 or uses_calls(sch, name) or is_reduction(sch, readers[0]):
         return False
-    node = sch.get(sch.get_sblock(name))
+    node = block_of(sch, name)
     return len(node.iter_vars) - 1 in chooses_along(sch, name) and steps_of_reading(sch, readers[0]) > 1
 
 

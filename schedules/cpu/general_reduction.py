@@ -14,6 +14,7 @@ from tvm.tirx import IterVar
 
 from ..analysis import (
     are_just,
+    block_of,
     contiguous_reduction,
     index_variables,
     is_elementwise_after,
@@ -92,7 +93,7 @@ def _moves_along_rows(sch: s_tir.Schedule, name: str, spatial: list[int]) -> boo
 
     So are pixels of a line by few channels, under windows that move by one pixel.
     """
-    node = sch.get(sch.get_sblock(name))
+    node = block_of(sch, name)
     pixel, last = (node.iter_vars[i] for i in spatial[-2:])
     loads = [load for load in loads_of(node.body) if not load.source.same_as(node.writes[0].source)]
 
@@ -126,7 +127,7 @@ def _partial_sums(
 
 def _is_single(sch: s_tir.Schedule, name: str) -> bool:
     """Tell whether a reduction keeps one value: TVM factors no other."""
-    return len(sch.get(sch.get_sblock(name)).writes) == 1
+    return len(block_of(sch, name).writes) == 1
 
 
 def _partial_sums_apart(
@@ -138,7 +139,7 @@ def _partial_sums_apart(
     """
     steps, lane = sch.split(contiguous, [None, width])
     partition(sch, steps)
-    partial = sch.rfactor(lane, len(sch.get(sch.get_sblock(name)).writes[0].source.shape))
+    partial = sch.rfactor(lane, len(block_of(sch, name).writes[0].source.shape))
     rows, (step, *_) = loops_by_kind(sch, partial, 0)
     *rows, lane = rows
     sch.reorder(*rows, step, lane)

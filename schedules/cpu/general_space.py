@@ -17,6 +17,7 @@ from ..analysis import (
     gathered_buffers,
     is_reduction,
     output_blocks,
+    schedule_to_read,
     static_extents,
 )
 from ..passes.streaming import exceeds_caches, exceeds_near_caches
@@ -65,7 +66,7 @@ def _lanes(func: Any, widest: int) -> int:
     elements are but read and written (relu of 3136 x 256 in 0.88, batch norm of 56 x 56 x 256 in 0.78, on a
     Zen 5), unless it is rows from here and there.
     """
-    sch, bits = s_tir.Schedule(func), int(tvm.DataType(_output_dtype(func)).bits)
+    sch, bits = schedule_to_read(func), int(tvm.DataType(_output_dtype(func)).bits)
     names = block_names(sch)
     if gathered_buffers(func.body) or any(is_reduction(sch, name) for name in names):
         return widest

@@ -1,7 +1,7 @@
 """Convolution of few pixels, channels first, by a large weight: dot products by the weight as it lies.
 
-What is under each window is copied (`forms.im2col`), by all threads; the product is scheduled by `dots`, which
-reads the weight once. Its transposition, as channels last want it, takes longer than the copy does.
+What is under each window is copied (`forms.im2col`), by all threads; the product is scheduled by `dots`,
+which reads the weight once. Its transposition, as channels last want it, takes longer than the copy does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from tvm import s_tir
 
 from ...machine.facts import facts
-from ..analysis import block_names
+from ..analysis import block_names, block_of
 from ..forms.im2col import OUTPUT, TAPS, WINDOWS, find_im2col, restate
 from ..nests.contraction import find_contraction, weight_exceeds_l2
 from ..restatement import is_step
@@ -35,8 +35,8 @@ _MOST_TAPS = 16
 def schedule_im2col(sch: s_tir.Schedule, **knobs: int) -> None:
     """Rewrite a convolution in the form of `forms.im2col` in place: see `DOTS`."""
     steps = [name for name in block_names(sch) if is_step(name)]
-    images, _, *place = map(int, sch.get(sch.get_sblock(OUTPUT)).writes[0].source.shape)
-    _, *summed = map(int, sch.get(sch.get_sblock(TAPS)).reads[0].source.shape)
+    images, _, *place = map(int, block_of(sch, OUTPUT).writes[0].source.shape)
+    _, *summed = map(int, block_of(sch, TAPS).reads[0].source.shape)
     DOTS.rewrite(sch, **knobs)
     for name in steps:
         *lines, last = sch.get_loops(sch.get_sblock(name))

@@ -12,7 +12,7 @@ from tvm import s_tir
 from tvm.sym import detect_iter_map
 from tvm.tirx import IndexMap
 
-from ..analysis import index_variables, loads_of
+from ..analysis import block_of, index_variables, loads_of
 
 
 def order_as_sums(sch: s_tir.Schedule, name: str, sums: Any, lanes: int) -> bool:
@@ -34,7 +34,7 @@ def order_as_sums(sch: s_tir.Schedule, name: str, sums: Any, lanes: int) -> bool
     bool
         False where nothing was changed.
     """
-    block = sch.get(sch.get_sblock(name))
+    block = block_of(sch, name)
     *_, last = axes = list(block.iter_vars)
     loads = [load for load in loads_of(block.body) if load.source.same_as(sums)]
     if len(loads) != 1 or int(last.dom.extent) % lanes or last.var in index_variables(loads[0].indices[:-1]):

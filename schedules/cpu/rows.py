@@ -36,6 +36,7 @@ from ...machine.streaming_store import streams
 from ...machine.vector_math import EXPONENTIALS
 from ..analysis import (
     block_names,
+    block_of,
     called,
     flat_axes,
     loops_by_kind,
@@ -170,7 +171,7 @@ def _arrange_passes(
         if name == summed:
             continue
         reads = _reads_input(sch, name)
-        exponential = bool(EXPONENTIALS & called(sch.get(sch.get_sblock(name)).body))
+        exponential = bool(EXPONENTIALS & called(block_of(sch, name).body))
         together = vectors_of_parts(sch, name, after, dimensions.get(after, 0), depth, lanes)
         width = lanes if after else written
         steps = arrange(sch, name, depth, width, dimensions.get(name, 0), across, max(1, together))
@@ -214,7 +215,7 @@ def _streamed_lanes(sch: s_tir.Schedule, nest: RowNest, length: int, lanes: int)
 def _reads_input(sch: s_tir.Schedule, name: str) -> bool:
     """Tell whether a block reads a parameter of the function."""
     parameters = sch.mod["main"].params
-    reads = sch.get(sch.get_sblock(name)).reads
+    reads = block_of(sch, name).reads
     return any(read.source.same_as(each) for read in reads for each in parameters)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import s_tir
 
-from ..analysis import loops_inside, written_buffer
+from ..analysis import block_of, loops_inside, written_buffer
 from ..nests.contraction import Contraction
 from ..transforms import copy_in_vectors, inline_blocks, last_order
 from ..weight_groups import Grouping
@@ -219,7 +219,7 @@ def _inline_around(sch: s_tir.Schedule, nest: Contraction, lanes: int) -> tuple[
     if not nest.rest:
         return tail, None
     last = sch.get_sblock(nest.rest[-1])
-    sums = sch.get(sch.get_sblock(nest.block) if tail is None else tail).writes[0].source
+    sums = (block_of(sch, nest.block) if tail is None else sch.get(tail)).writes[0].source
     if not order_as_sums(sch, nest.rest[-1], sums, lanes):
         return tail, last
     inline_blocks(sch, nest.epilogue[-1:])

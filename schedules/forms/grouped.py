@@ -25,7 +25,15 @@ from tvm.sym import Analyzer
 from tvm.tirx import IndexMap, IntImm, IterVar, Var
 
 from ...machine.errors import InputError
-from ..analysis import are_just, block_names, index_variables, one_reduction, static_extents
+from ..analysis import (
+    are_just,
+    block_names,
+    block_of,
+    index_variables,
+    one_reduction,
+    schedule_to_read,
+    static_extents,
+)
 from ..nests.products import product_operands
 from ..restatement import replaced, summed_term, with_stages
 from ..transforms import inline_blocks
@@ -88,11 +96,11 @@ def find_grouped(func: Any) -> GroupedConvolution | None:
         None where there is none, or where each input channel is by itself: a depthwise one has no sum over
         channels.
     """
-    sch = s_tir.Schedule(func)
+    sch = schedule_to_read(func)
     sums = one_reduction(sch)
     if sums is None:
         return None
-    block, extents = sch.get(sch.get_sblock(sums)), static_extents(sch, sums)
+    block, extents = block_of(sch, sums), static_extents(sch, sums)
     operands = product_operands(block)
     if operands is None or extents is None or len(extents) != len(block.iter_vars):
         return None

@@ -22,12 +22,12 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.sym import Analyzer
 from tvm.tirx import IntImm
 
 from ...machine.errors import InputError
-from ..analysis import index_variables, loads_of, steps_of_reading
+from ..analysis import index_variables, loads_of, schedule_to_read, steps_of_reading
 from ..restatement import held_block, nests, replaced, whole, with_one_block
 from .vector_expressions import NO_VECTORS, at_index, can_evaluate, decided, evaluated, shuffled
 
@@ -89,7 +89,7 @@ def find_interpolation(func: Any) -> Interpolation | None:
     ):
         return None
     line, output = blocks
-    sch = s_tir.Schedule(func)
+    sch = schedule_to_read(func)
     times = steps_of_reading(sch, str(output.name_hint))
     buffers = [{load.source for load in loads_of(block.body.value)} for block in blocks]
     if times == 1 or len(buffers[0]) != 1 or buffers[1] != {line.body.buffer}:

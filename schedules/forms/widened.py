@@ -16,6 +16,7 @@ from tvm.tirx import IterVar
 
 from ...machine.dot_instructions import WIDE, WIDENED
 from ...machine.errors import InputError
+from ..analysis import block_of, schedule_to_read
 from ..nests.contraction import Contraction, find_contraction
 from ..nests.surroundings import WIDE_DATA, WIDE_WEIGHT
 from ..restatement import replaced, with_stages
@@ -44,8 +45,8 @@ def restate(func: Any, bits: int) -> Any:
     wide = None if nest is None else _wide(nest, bits)
     if nest is None or wide is None:
         raise InputError(f"the function has no one sum of products to widen to {bits} bits")
-    sch = s_tir.Schedule(func)
-    block = sch.get(sch.get_sblock(nest.block))
+    sch = schedule_to_read(func)
+    block = block_of(sch, nest.block)
     data, weight = nest.operands(block)
     tensors = _define(block, data, weight, wide)
     widened = s_tir.Schedule(with_stages(func, nest.block, (data.source, weight.source), tensors))

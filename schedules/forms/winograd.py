@@ -25,10 +25,11 @@ from fractions import Fraction
 from typing import Any
 
 import tvm
-from tvm import s_tir, te, tirx
+from tvm import te, tirx
 from tvm.sym import Analyzer
 
 from ...machine.errors import InputError
+from ..analysis import block_of, schedule_to_read
 from ..nests.contraction import Contraction, find_contraction
 from ..restatement import with_stages
 
@@ -88,8 +89,8 @@ def find_convolution(func: Any) -> Convolution | None:
     windows = nest.reductions[:2]
     if types != {"float32"} or not last or [nest.extents[w] for w in windows] != [TAPS, TAPS]:
         return None
-    schedule = s_tir.Schedule(func)
-    node = schedule.get(schedule.get_sblock(nest.block))
+    schedule = schedule_to_read(func)
+    node = block_of(schedule, nest.block)
     variables = [v.var for v in node.iter_vars]
     n, p, q = (variables[r] for r in nest.rows)
     data, same = nest.operands(node)[0].indices, Analyzer().can_prove_equal
@@ -125,8 +126,8 @@ def restate(func: Any, m: int, spare_lines: int = 0, spare_tiles: int = 0) -> An
             f"the function has no 3x3 convolution that Winograd's form computes on {m} x {m} tiles"
             f"{f', {spare_lines} and {spare_tiles} beyond the image' if spare_lines or spare_tiles else ''}"
         )
-    schedule = s_tir.Schedule(func)
-    reads = schedule.get(schedule.get_sblock(found.nest.block)).reads
+    schedule = schedule_to_read(func)
+    reads = block_of(schedule, found.nest.block).reads
     data, weight = (reads[i].source for i in (found.nest.data, found.nest.weight))
     grid = tiles_along(found.p, m, spare_lines), tiles_along(found.q, m, spare_tiles)
     return with_stages(func, found.nest.block, (data, weight), _define(found, data, weight, m, grid))

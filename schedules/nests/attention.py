@@ -12,11 +12,13 @@ from tvm_ffi import structural_equal, structural_walk
 
 from ..analysis import (
     block_names,
+    block_of,
     chooses_along,
     index_variables,
     is_choice,
     is_reduction,
     output_blocks,
+    schedule_to_read,
     static_extents,
 )
 from .products import product_operands
@@ -86,14 +88,14 @@ class Attention:
 @lru_cache(maxsize=16)  # each rule asks, and then its rewriting
 def find_attention(func: Any) -> Attention | None:
     """Find attention in an unscheduled PrimFunc: two products, between them a softmax that divides last."""
-    sch = s_tir.Schedule(func)
+    sch = schedule_to_read(func)
     names = [name for name in block_names(sch) if name not in _OF_FORMS]
     if not names or len(set(names)) != len(names) or len(output_blocks(sch)) != 1:
         return None
     if any(static_extents(sch, name) is None for name in names):
         return None
     reductions = [n for n in names if is_reduction(sch, n)]
-    products = [n for n in reductions if product_operands(sch.get(sch.get_sblock(n))) is not None]
+    products = [n for n in reductions if product_operands(block_of(sch, n)) is not None]
     if len(reductions) != 4 or len(products) != 2:
         return None
 
@@ -119,7 +121,7 @@ def find_attention(func: Any) -> Attention | None:
     if known != set(names) or shapes[0] is None or shapes[1] is None or len(shapes[0]) != 4 != len(shapes[1]):
         return None
     (heads, m, n, d), columns = shapes[0], shapes[1][2]
-    block = sch.get(sch.get_sblock(first))
+    block = block_of(sch, first)
     kinds = [v.iter_type == IterVar.CommReduce for v in block.iter_vars]
     operands = product_operands(block)
     if kinds != [False, False, False, True] or operands is None:
@@ -138,10 +140,10 @@ def find_attention(func: Any) -> Attention | None:
         n=n,
         d=d,
         columns=columns,
-        group=_heads_of_group(heads, block, sch.get(sch.get_sblock(mixed))),
+        group=_heads_of_group(heads, block, block_of(sch, mixed)),
         dtype=str(block.writes[0].source.dtype),
         packed_dtype=str(operands[1].source.dtype),
-        ahead=_keys_ahead(sch.get(sch.get_sblock(score))),
+        ahead=_keys_ahead(block_of(sch, score)),
         chosen=_is_chosen(sch, score),
     )
 
@@ -179,6 +181,6 @@ def _keys_ahead(score: Any) -> int | None:
 
 def _is_chosen(sch: s_tir.Schedule, score: str) -> bool:
     """Tell whether a score is chosen between values by a condition on its query's position."""
-    block, conditions = sch.get(sch.get_sblock(score)), []
+    block, conditions = block_of(sch, score), []
     structural_walk(block.body, [(Select, lambda each: conditions.append(each.condition))])
     return block.iter_vars[1].var in index_variables(conditions) or 1 in chooses_along(sch, score)

@@ -8,13 +8,12 @@ from math import ceil, prod
 from typing import Any
 
 import tvm
-from tvm import s_tir
 from tvm.ir import TensorLoad
 from tvm.tirx import IterVar, Var
 
 from ...kernels.operator import CONSTANT_ARGUMENTS
 from ...machine.facts import Facts
-from ..analysis import block_names, index_variables, one_reduction, static_extents
+from ..analysis import block_names, block_of, index_variables, one_reduction, schedule_to_read, static_extents
 from ..transforms import LEAST_PARALLEL_SUMS
 from .products import product_operands
 from .surroundings import WIDE_DATA, blocks_around, lies_in_rows, made_of, makes_panels
@@ -226,11 +225,11 @@ def find_contraction(func: Any) -> Contraction | None:
         None where there is none or more than one, where channels belong to groups, or where the blocks around
         it are not element by element.
     """
-    sch = s_tir.Schedule(func)
+    sch = schedule_to_read(func)
     names, sums = block_names(sch), one_reduction(sch)
     if sums is None:
         return None
-    block = sch.get(sch.get_sblock(sums))
+    block = block_of(sch, sums)
     extents = static_extents(sch, sums)
     operands = product_operands(block)
     if operands is None or extents is None or len(extents) != len(block.iter_vars):
@@ -251,7 +250,7 @@ def find_contraction(func: Any) -> Contraction | None:
     if around is None:
         return None
     prologue, staged, epilogue, rest = around
-    copy = None if plain or staged is None else sch.get(sch.get_sblock(staged))
+    copy = None if plain or staged is None else block_of(sch, staged)
     weights = [operands[weight].source]
     weight_block = next((n for n in prologue if makes_panels(sch, n, weights[0])), None)
     if weight_block is not None:

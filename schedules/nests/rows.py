@@ -13,11 +13,13 @@ from tvm.tirx import Add, FloorDiv, IntImm, IterVar, Mul, Var
 
 from ..analysis import (
     block_names,
+    block_of,
     index_variables,
     is_read_by_more,
     is_reduction,
     loads_of,
     output_blocks,
+    schedule_to_read,
     static_extents,
     uses_calls,
 )
@@ -105,7 +107,7 @@ def find_rows(func: Any) -> RowNest | None:
         None where nothing is reduced, where one element takes part in several sums (a matrix product, a
         window that slides), where there is more than one output, or where an extent is symbolic.
     """
-    sch = s_tir.Schedule(func)
+    sch = schedule_to_read(func)
     names = block_names(sch)
     outputs = output_blocks(sch) if names else set()
     reductions = tuple(n for n in names if is_reduction(sch, n))
@@ -129,10 +131,10 @@ def find_rows(func: Any) -> RowNest | None:
         contiguous=all(_is_contiguous(sch, name) for name in reductions),
         extents=extents,
         axes=max((_reduced_extents(sch, name) for name in reductions), key=prod),
-        dtype=str(sch.get(sch.get_sblock(reductions[0])).writes[-1].source.dtype),
-        output_dtype=str(sch.get(sch.get_sblock(output)).writes[0].source.dtype),
+        dtype=str(block_of(sch, reductions[0]).writes[-1].source.dtype),
+        output_dtype=str(block_of(sch, output).writes[0].source.dtype),
         is_one_reduction=len(reductions) == 1
-        and len(sch.get(sch.get_sblock(reductions[0])).writes) == 1
+        and len(block_of(sch, reductions[0]).writes) == 1
         and (output in reductions or prod(extents[i] for i, _ in rows) == prod(extents)),
         in_place=in_place_block(inlined, output),
     )
@@ -151,7 +153,7 @@ def inline_cheap(sch: s_tir.Schedule, output: str) -> None:
 def _is_plain(sch: s_tir.Schedule, name: str) -> bool:
     """Tell whether a block has one loop of fixed extent for each of its axes."""
     extents = static_extents(sch, name)
-    return extents is not None and len(extents) == len(sch.get(sch.get_sblock(name)).iter_vars) > 0
+    return extents is not None and len(extents) == len(block_of(sch, name).iter_vars) > 0
 
 
 def _axes(block: Any, kind: Any) -> dict[Any, int]:
@@ -165,7 +167,7 @@ def _reduces_each_element_once(sch: s_tir.Schedule, name: str) -> bool:
     What is read under a reduced variable must be indexed by all variables that are kept, and an index that
     mixes both must be like ``kept * extent + reduced``: neighbouring results then share no element.
     """
-    block = sch.get(sch.get_sblock(name))
+    block = block_of(sch, name)
     kept = {v for v, extent in _axes(block, IterVar.DataPar).items() if extent > 1}
     reduced = _axes(block, IterVar.CommReduce)
     for load in loads_of(block.body):
@@ -203,7 +205,7 @@ def _with_steps_inlined(sch: s_tir.Schedule, names: list[str], output: str) -> s
 
 def _rows(sch: s_tir.Schedule, output: str) -> tuple[tuple[int, int], ...] | None:
     """Return the loops of the output that lead from row to row; None where its loads do not tell."""
-    block = sch.get(sch.get_sblock(output))
+    block = block_of(sch, output)
     spatial = [i for i, v in enumerate(block.iter_vars) if v.iter_type == IterVar.DataPar]
     if is_reduction(sch, output):
         return tuple((i, 1) for i in spatial)
@@ -234,7 +236,7 @@ def _results_of_reductions(sch: s_tir.Schedule, names: list[str]) -> set[Any]:
     """Return the buffers that depend on a reduction."""
     found: set[Any] = set()
     for name in names:
-        block = sch.get(sch.get_sblock(name))
+        block = block_of(sch, name)
         if is_reduction(sch, name) or any(region.source in found for region in block.reads):
             found |= {region.source for region in block.writes}
     return found
@@ -259,7 +261,7 @@ def _both(one: dict[int, int], other: dict[int, int]) -> dict[int, int]:
 
 def _is_contiguous(sch: s_tir.Schedule, name: str) -> bool:
     """Tell whether a reduction's operands are contiguous along what is reduced."""
-    block = sch.get(sch.get_sblock(name))
+    block = block_of(sch, name)
     reduced = _axes(block, IterVar.CommReduce)
     lasts = [
         index_variables([_last_index(load)])
@@ -277,4 +279,4 @@ def _last_index(load: Any) -> Any:
 
 
 def _reduced_extents(sch: s_tir.Schedule, name: str) -> tuple[int, ...]:
-    return tuple(_axes(sch.get(sch.get_sblock(name)), IterVar.CommReduce).values())
+    return tuple(_axes(block_of(sch, name), IterVar.CommReduce).values())

@@ -12,16 +12,17 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from tvm import s_tir
 from tvm.tirx import IterVar
 
 from ..analysis import (
     block_names,
+    block_of,
     has_condition,
     index_variables,
     loads_of,
     one_reduction,
     same_shape,
+    schedule_to_read,
     static_extents,
 )
 
@@ -69,11 +70,11 @@ class Window:
 @lru_cache(maxsize=16)  # each rule asks, and then its rewriting
 def find_window(func: Any) -> Window | None:
     """Find the one sliding window of an unscheduled PrimFunc; None where it is something else."""
-    sch = s_tir.Schedule(func)
+    sch = schedule_to_read(func)
     names, sums = block_names(sch), one_reduction(sch)
     if sums is None:
         return None
-    block, extents = sch.get(sch.get_sblock(sums)), static_extents(sch, sums)
+    block, extents = block_of(sch, sums), static_extents(sch, sums)
     kept = [v for v in block.iter_vars if v.iter_type == IterVar.DataPar]
     if extents is None or len(extents) != len(block.iter_vars) or len(kept) < 3 or len(block.writes) != 1:
         return None

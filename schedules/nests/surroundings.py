@@ -12,7 +12,15 @@ from tvm.tirx import IntImm, Var
 from tvm_ffi import structural_map
 
 from ...machine.dot_instructions import WIDE
-from ..analysis import has_condition, index_variables, is_reduction, loads_of, static_extents, written_buffer
+from ..analysis import (
+    block_of,
+    has_condition,
+    index_variables,
+    is_reduction,
+    loads_of,
+    static_extents,
+    written_buffer,
+)
 from ..passes.streaming import elements_before
 from ..restatement import is_step
 
@@ -43,14 +51,14 @@ def blocks_around(
 
 def _origin(sch: s_tir.Schedule, prologue: tuple[str, ...], data: Any, plain: bool) -> Any:
     """Return what the data of a plain product are copied from, or the data themselves."""
-    blocks = [sch.get(sch.get_sblock(name)) for name in prologue if plain]
+    blocks = [block_of(sch, name) for name in prologue if plain]
     values = [getattr(block.body, "value", None) for block in blocks if block.body.buffer.same_as(data)]
     return next((value.source for value in values if isinstance(value, TensorLoad)), data)
 
 
 def _brings_together(sch: s_tir.Schedule, name: str, data: Any) -> bool:
     """Tell whether a block makes elements of the data neighbours that are none where they come from."""
-    block = sch.get(sch.get_sblock(name))
+    block = block_of(sch, name)
     last = block.iter_vars[-1].var
     return block.writes[0].source.same_as(data) and any(
         last in index_variables(load.indices) - index_variables(load.indices[-1:])
@@ -90,7 +98,7 @@ def lays_out_anew(sch: s_tir.Schedule, name: str, weight: Any) -> bool:
 
     Its reader could neither cache nor pad that: it would read it at indices that are no axes of its own.
     """
-    block = sch.get(sch.get_sblock(name))
+    block = block_of(sch, name)
     loads = loads_of(block.body)
     alike = any(
         len(load.indices) == len(weight.shape) and all(map(_is_plain, load.indices)) for load in loads
@@ -103,7 +111,7 @@ def lies_in_rows(sch: s_tir.Schedule, name: str) -> bool:
 
     Vectors of them can be read where they come from, whatever their indices are.
     """
-    block = sch.get(sch.get_sblock(name))
+    block = block_of(sch, name)
     load = getattr(block.body, "value", None)
     if not isinstance(load, TensorLoad):
         return False
@@ -117,7 +125,7 @@ def lies_in_rows(sch: s_tir.Schedule, name: str) -> bool:
 
 def widens(sch: s_tir.Schedule, name: str, operand: Any) -> bool:
     """Tell whether a block makes an operand by widening another, which is worth a copy of its own."""
-    block = sch.get(sch.get_sblock(name))
+    block = block_of(sch, name)
     loads = [str(load.source.dtype) for load in loads_of(block.body)]
     made = str(operand.dtype)
     wide = made == WIDE or name in (WIDE_DATA, WIDE_WEIGHT)

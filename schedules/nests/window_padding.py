@@ -12,7 +12,7 @@ from tvm import s_tir, tirx
 from tvm.sym import detect_linear_equation
 from tvm.tirx import IntImm, IterVar
 
-from ..analysis import index_variables, is_choice, loads_of
+from ..analysis import block_of, index_variables, is_choice, loads_of
 from ..expressions import conjunction
 
 
@@ -108,7 +108,7 @@ def filled_axes(
     sources = sch.get_producers(sch.get_sblock(name)) if name else []
     if len(sources) != 1:
         return ()
-    source, made = sch.get(sources[0]), sch.get(sch.get_sblock(str(name)))
+    source, made = sch.get(sources[0]), block_of(sch, str(name))
     loops = {v.var: position for position, v in enumerate(block.iter_vars)}
     reads = [load for load in loads_of(made.body) if load.source.same_as(source.writes[0].source)]
     at = dict(zip((v.var for v in made.iter_vars), (loops.get(i) for i in index), strict=True))

@@ -16,7 +16,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm_ffi import structural_map, structural_walk
 
-from ..analysis import block_names, is_elementwise_after, is_reduction, writes_in_order
+from ..analysis import block_names, block_of, is_elementwise_after, is_reduction, writes_in_order
 from ..restatement import with_functions
 
 IN_PLACE_MARK = "tunesmith.in_place_of"
@@ -45,7 +45,7 @@ def with_shared_buffers(mod: Any) -> Any:
 
 
 def _fits(sch: s_tir.Schedule, name: str, output: str) -> bool:
-    block, last = (sch.get(sch.get_sblock(each)) for each in (name, output))
+    block, last = (block_of(sch, each) for each in (name, output))
     written, final = block.writes[0].source, last.writes[0].source
     return (
         not is_reduction(sch, name)
