@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -29,7 +28,13 @@ _QUICK_OPTIONS = {"x86_64": ("-disable-lsr:bool=true",)}
 # What the CPU must have for `scaling`, by LLVM's names.
 _SCALING = ("avx512f", "avx512dq")
 # Passes of TVM that LLVM does without as well.
-_NOT_QUICK = ("tirx.RemoveNoOp", "s_tir.RenormalizeSplitPattern")
+_NOT_QUICK = ("tirx.RemoveNoOp", "s_tir.RenormalizeSplitPattern", "tirx.CommonSubexprElim")
+# Passes of TVM that find nothing to do in plain loops over flat buffers, for a CPU: what takes apart each index
+# to find that out is a quarter of the time of all passes.
+_OF_BLOCKS = (
+    *("s_tir.LowerMatchBuffer", "s_tir.InjectPermutedLayout", "s_tir.InjectSoftwarePipeline"),
+    *("tirx.FlattenBuffer", "s_tir.InjectVirtualThread"),
+)
 # Without the second, indices are sums of vectors, of which TVM does not know where they end.
 _FLATTEN = tvm.ir.transform.Sequential([tirx.transform.FlattenBuffer(), s_tir.transform.StmtSimplify()])
 
@@ -56,8 +61,11 @@ def generate_code(mod: Any, target: Any, quick: bool = False, **options: Any) ->
     """
     has_scaling = all(has_feature(target, name) for name in _SCALING)
     target = _with_llvm_options(str(target), quick)
-    with scaling(has_scaling), _quick_passes(mod) if quick else nullcontext():
-        return tvm.compile(finished(mod, target), target=target, **options)
+    done = finished(mod, target)
+    left_out = [*(_NOT_QUICK if quick else ()), *(_OF_BLOCKS if _all_lowered(done, mod) else ())]
+    config = {"tirx.disable_assert": True} if quick and not _asserts(mod) else {}
+    with scaling(has_scaling), _passes_without(left_out, config):
+        return tvm.compile(done, target=target, **options)
 
 
 def finished(mod: Any, target: Any = None) -> Any:
@@ -106,13 +114,30 @@ def _with_llvm_options(target: str, quick: bool) -> Any:
     return tvm.target.Target(config)
 
 
-def _quick_passes(mod: Any) -> Any:
-    """Return a context in which little more is done than must be.
+def _all_lowered(mod: Any, before: Any) -> bool:
+    """Tell whether all functions of a module were lowered to plain loops over flat buffers."""
+    return all(is_plain(func) and not func.same_as(before[name]) for name, func in mod.functions.items())
 
-    No assertions are compiled, unless a function has some of its own: the checks of the arguments' types,
-    shapes and strides are a fifth of what LLVM compiles.
+
+def _asserts(mod: Any) -> bool:
+    """Tell whether a function has assertions of its own.
+
+    Where none has, none are compiled in a hurry: the checks of the arguments' types, shapes and strides are a
+    fifth of what LLVM compiles.
     """
     own: list[Any] = []
     for func in mod.functions.values():
         structural_walk(func.body, [(tirx.AssertStmt, own.append)])
-    return tvm.transform.PassContext(config={"tirx.disable_assert": not own}, disabled_pass=[*_NOT_QUICK])
+    return bool(own)
+
+
+def _passes_without(names: list[str], config: dict[str, Any]) -> Any:
+    """Return the current context of passes, but without some, and with more configuration."""
+    now = tvm.transform.PassContext.current()
+    return tvm.transform.PassContext(
+        opt_level=now.opt_level,
+        required_pass=list(now.required_pass),
+        disabled_pass=[*now.disabled_pass, *names],
+        instruments=list(now.instruments),
+        config={**now.config, **config},
+    )
