@@ -52,18 +52,42 @@ def test_in_a_hurry_less_is_done(compiled_for, architecture, left_out):
     assert not checks
 
 
-def test_names_of_passes_that_are_left_out_are_right():
+@pytest.fixture
+def passes_of():
+    """Return a function that compiles a module and tells the names of the passes that ran."""
+
+    def passes_of(mod, quick=False):
+        seen = set()
+
+        @tvm.instrument.pass_instrument
+        class Names:
+            def run_before_pass(self, mod, info):
+                seen.add(str(info.name))
+
+        with tvm.transform.PassContext(instruments=[Names()]):
+            code = generate_code(mod, ts.host_target(), quick)
+        return seen, code
+
+    return passes_of
+
+
+def test_names_of_passes_that_are_left_out_are_right(passes_of):
     """TVM takes any name."""
-    seen = set()
+    left_out = {*code_generation._NOT_QUICK, *code_generation._OF_BLOCKS}
+    assert passes_of(SMALL)[0] >= left_out
+    assert passes_of(SMALL, quick=True)[0] & left_out == set(code_generation._OF_BLOCKS)
 
-    @tvm.instrument.pass_instrument
-    class Names:
-        def run_before_pass(self, mod, info):
-            seen.add(str(info.name))
 
-    with tvm.transform.PassContext(instruments=[Names()]):
-        generate_code(SMALL, ts.host_target())
-    assert seen >= set(code_generation._NOT_QUICK)
+def test_what_plain_loops_do_without_would_change_nothing(passes_of, monkeypatch, target):
+    workload = ts.workload("matmul", m=37, n=50, k=20)
+    mod = ts.schedule_rules()["matmul"].scheduled(workload.func, target).mod
+    without, code = passes_of(mod)
+    ours = {"s_tir.LowerMatchBuffer", "tirx.FlattenBuffer"}
+    assert without & {*code_generation._OF_BLOCKS} == ours, "those that `finished` runs itself"
+    monkeypatch.setattr(code_generation, "_OF_BLOCKS", ())
+    all_of_them, same = passes_of(mod)
+    assert all_of_them > without
+    assert same.mod.inspect_source("asm") == code.mod.inspect_source("asm")
 
 
 def test_other_kinds_are_left_alone(compiled_for):
