@@ -21,7 +21,8 @@ from tvm import sym, tirx
 from tvm_ffi import structural_map
 
 from ...machine.facts import facts
-from ..restatement import with_functions
+from ..expressions import conjunction
+from ..restatement import replaced, with_functions
 from .lane_conditions import chooses_by_lane, depends, may_need_masks
 from .lane_vectors import Lanes, NoVectors
 from .loop_partition import as_plain_loops
@@ -58,15 +59,27 @@ def _masked(loop: Any) -> Any:
 
 
 def _cut_short(loop: Any) -> Any:
-    """Return a loop over the lanes below a number in place of one with a condition that says so.
+    """Return whole vectors, and single elements where one ends beyond its array, in place of a condition.
 
-    LLVM would make masks of the condition: see `lane_vectors`.
+    It is one that says that the lane lies below a number. LLVM would make masks of it: see `lane_vectors`.
     """
     branch, lane = loop.body, loop.loop_var
     if not isinstance(branch, tirx.IfThenElse) or branch.else_case is not None:
         return loop
-    below = branch.condition
-    if not isinstance(below, tirx.LT) or not below.a.same_as(lane) or depends(below.b, [lane]):
+    conditions = list(conjunction(branch.condition))
+    of_lane = [c for c in conditions if depends(c, [lane])]
+    if len(of_lane) != 1 or not isinstance(of_lane[0], tirx.LT):
         return loop
-    extent = sym.Analyzer().simplify(tirx.max(tirx.min(below.b, loop.extent), 0))
-    return tirx.For(lane, loop.min, extent, tirx.ForKind.SERIAL, branch.then_case)
+    (below,), analyzer = of_lane, sym.Analyzer()
+    there = analyzer.simplify(below.b - (below.a - lane))
+    if depends(there, [lane]):
+        return loop
+    single = tirx.Var(str(lane.name), lane.ty)
+    last = analyzer.simplify(tirx.max(tirx.min(there, loop.extent), 0))
+    body = replaced(branch.then_case, {lane: single})
+    cut = tirx.For(single, loop.min, last, tirx.ForKind.SERIAL, body)
+    if not analyzer.can_prove(there < loop.extent):
+        whole = tirx.For(lane, loop.min, loop.extent, loop.kind, branch.then_case)
+        cut = tirx.IfThenElse(there >= loop.extent, whole, cut)
+    shared = [c for c in conditions if not c.same_as(below)]
+    return tirx.IfThenElse(tirx.all(*shared), cut, None) if shared else cut

@@ -50,6 +50,17 @@ def computed(mod, target, x, dtype=None):
     return room[: x.size].reshape(x.shape)
 
 
+def assert_cut(masked):
+    """Check that vectors that are not masked are whole ones, with single elements where one would not be."""
+    assert calls(masked) == [0, 0]
+    kinds = []
+    structural_walk(masked["main"].body, (tirx.For, lambda loop: kinds.append(loop.kind)))
+    assert kinds.count(tirx.ForKind.VECTORIZED) == 1 and kinds.count(tirx.ForKind.SERIAL) == 3
+    branches = []
+    structural_walk(masked["main"].body, (tirx.IfThenElse, branches.append))
+    assert [branch.else_case is not None for branch in branches] == [True]
+
+
 def random_rows(dtype="float32", columns=COLUMNS):
     return (np.random.default_rng(0).random((ROWS, columns)) * 100 - 50).astype(dtype)
 
@@ -80,10 +91,31 @@ def test_of_any_type_and_length(dtype, columns, target):
         ("float32", lambda x, i, j: (x[i, j].astype("float64") * 3.0).astype("float32")),
     ],
 )
-def test_what_is_computed_with_more_bits_is_not_masked(dtype, element):
+def test_what_is_computed_with_more_bits_is_not_masked(dtype, element, target):
     """LLVM 22 stores one lane of it with all these bits."""
     mod = vectorized(element, dtype)
-    assert mask_vectors(mod, WITH_MASKS) is mod
+    masked = mask_vectors(mod, WITH_MASKS)
+    assert_cut(masked)
+    x = random_rows().astype(array_dtype(dtype))
+    wanted = {"int8": x, "bfloat16": x * x}.get(dtype, (x.astype("float64") * 3).astype("float32"))
+    np.testing.assert_array_equal(computed(masked, target, x), wanted)
+
+
+@pytest.mark.parametrize("rows", [4, 5])
+def test_conditions_of_whole_vectors_are_around_them(rows, target):
+    """Tiles of rows and columns that the sizes do not divide: of bfloat16, which is not masked."""
+    x = te.placeholder((rows, COLUMNS), "bfloat16", name="x")
+    sch = s_tir.Schedule(as_prim_func([x, te.compute(x.shape, lambda i, j: x[i, j] + x[i, j], name="y")]))
+    row, column = sch.get_loops(sch.get_sblock("y"))
+    (rows_of, row), (columns_of, lane) = sch.split(row, [None, 3]), sch.split(column, [None, LANES])
+    sch.reorder(rows_of, columns_of, row, lane)
+    sch.vectorize(lane)
+    masked = mask_vectors(sch.mod, WITH_MASKS)
+    branches = []
+    structural_walk(masked["main"].body, (tirx.IfThenElse, branches.append))
+    assert sorted(branch.else_case is not None for branch in branches) == [False, True]
+    values = random_rows().astype(array_dtype("bfloat16"))[:rows]
+    np.testing.assert_array_equal(computed(masked, target, values), values + values)
 
 
 def test_the_number_of_an_iteration_may_be_of_more_bits(target):
@@ -136,9 +168,13 @@ def test_of_two_values_that_are_read_each_is_read_where_it_is_taken(dtype, targe
     np.testing.assert_array_equal(computed(mod, target, x), np.hstack([x[:, :20], x[:, : COLUMNS - 20]]))
 
 
-def test_what_chooses_between_such_values_and_goes_on_is_not_masked():
+def test_what_chooses_between_such_values_and_goes_on_is_not_masked(target):
     mod = vectorized(lambda x, i, j: te.if_then_else(j < 20, x[i, j], x[i, j - 20]) + 1.0)
-    assert mask_vectors(mod, WITH_MASKS) is mod
+    masked = mask_vectors(mod, WITH_MASKS)
+    assert_cut(masked)
+    x = random_rows()
+    wanted = np.hstack([x[:, :20], x[:, : COLUMNS - 20]]) + 1
+    np.testing.assert_array_equal(computed(masked, target, x), wanted)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -198,18 +234,25 @@ def test_an_element_for_all_lanes_is_read_once(target):
 
 
 @pytest.mark.parametrize(
-    "element",
+    ("element", "wanted"),
     [
-        lambda x, i, j: x[i, COLUMNS - 1 - j],
-        lambda x, i, j: x[i, (j * 3) % COLUMNS],
-        lambda x, i, j: tirx.truncdiv(100, x[i, j]),
-        lambda x, i, j: te.erf(x[i, j].astype("float64")),
+        (lambda x, i, j: x[i, COLUMNS - 1 - j], lambda x: x[:, ::-1]),
+        (lambda x, i, j: x[i, (j * 3) % COLUMNS], lambda x: x[:, np.arange(COLUMNS) * 3 % COLUMNS]),
+        (lambda x, i, j: tirx.truncdiv(100, x[i, j]), lambda x: np.trunc(100 / x).astype("int32")),
+        (
+            lambda x, i, j: te.exp(x[i, j].astype("float64")).astype("int32"),
+            lambda x: np.exp(x).astype("int32"),
+        ),
     ],
+    ids=["backwards", "in_steps", "quotient", "more_bits"],
 )
-def test_what_is_no_vector_operation_stays_a_loop(element):
+def test_what_is_no_vector_operation_is_not_masked(element, wanted, target):
     """Elements not side by side, and divisions of integers, which lanes without a part would fail."""
     mod = vectorized(element, "int32")
-    assert mask_vectors(mod, WITH_MASKS) is mod
+    masked = mask_vectors(mod, WITH_MASKS)
+    assert_cut(masked)
+    x = np.random.default_rng(0).integers(1, 20, (ROWS, COLUMNS), dtype="int32")
+    np.testing.assert_array_equal(computed(masked, target, x), wanted(x))
 
 
 @pytest.mark.parametrize("function", [te.erf, te.tanh, te.sqrt])
@@ -222,9 +265,12 @@ def test_polynomials_of_vectors(function, target):
 
 
 @pytest.mark.parametrize("other", [WITHOUT, ARM])
-def test_a_cpu_without_masks_keeps_its_loops(other):
+def test_a_cpu_without_masks_has_whole_vectors_and_single_elements(other, target):
     mod = vectorized(lambda x, i, j: x[i, j] * 2.0)
-    assert mask_vectors(mod, other) is mod
+    masked = mask_vectors(mod, other)
+    assert_cut(masked)
+    x = random_rows()
+    np.testing.assert_array_equal(computed(masked, target, x), x * 2)
 
 
 def test_rows_of_whole_vectors_need_no_masks():
