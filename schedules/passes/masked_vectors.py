@@ -75,11 +75,15 @@ def _cut_short(loop: Any) -> Any:
     if depends(there, [lane]):
         return loop
     single = tirx.Var(str(lane.name), lane.ty)
-    last = analyzer.simplify(tirx.max(tirx.min(there, loop.extent), 0))
-    body = replaced(branch.then_case, {lane: single})
-    cut = tirx.For(single, loop.min, last, tirx.ForKind.SERIAL, body)
-    if not analyzer.can_prove(there < loop.extent):
-        whole = tirx.For(lane, loop.min, loop.extent, loop.kind, branch.then_case)
-        cut = tirx.IfThenElse(there >= loop.extent, whole, cut)
+    body, extent = replaced(branch.then_case, {lane: single}), loop.extent
+    if analyzer.can_prove(there < extent):
+        cut = tirx.For(single, loop.min, analyzer.simplify(tirx.max(there, 0)), tirx.ForKind.SERIAL, body)
+    else:
+        whole = tirx.For(lane, loop.min, extent, loop.kind, branch.then_case)
+        # Of a number of iterations that varies, sums in registers would be stored to be looked up.
+        each = tirx.For(
+            single, loop.min, extent, tirx.ForKind.SERIAL, tirx.IfThenElse(single < there, body, None)
+        )
+        cut = tirx.IfThenElse(there >= extent, whole, each)
     shared = [c for c in conditions if not c.same_as(below)]
     return tirx.IfThenElse(tirx.all(*shared), cut, None) if shared else cut

@@ -53,12 +53,12 @@ def computed(mod, target, x, dtype=None):
 def assert_cut(masked):
     """Check that vectors that are not masked are whole ones, with single elements where one would not be."""
     assert calls(masked) == [0, 0]
-    kinds = []
-    structural_walk(masked["main"].body, (tirx.For, lambda loop: kinds.append(loop.kind)))
-    assert kinds.count(tirx.ForKind.VECTORIZED) == 1 and kinds.count(tirx.ForKind.SERIAL) == 3
-    branches = []
+    loops, branches = [], []
+    structural_walk(masked["main"].body, (tirx.For, loops.append))
     structural_walk(masked["main"].body, (tirx.IfThenElse, branches.append))
-    assert [branch.else_case is not None for branch in branches] == [True]
+    assert [loop.kind for loop in loops].count(tirx.ForKind.VECTORIZED) == 1
+    assert sorted(int(loop.extent) for loop in loops) == [3, ROWS, LANES, LANES]
+    assert sorted(branch.else_case is not None for branch in branches) == [False, True]
 
 
 def random_rows(dtype="float32", columns=COLUMNS):
@@ -113,7 +113,7 @@ def test_conditions_of_whole_vectors_are_around_them(rows, target):
     masked = mask_vectors(sch.mod, WITH_MASKS)
     branches = []
     structural_walk(masked["main"].body, (tirx.IfThenElse, branches.append))
-    assert sorted(branch.else_case is not None for branch in branches) == [False, True]
+    assert sorted(branch.else_case is not None for branch in branches) == [False, False, True]
     values = random_rows().astype(array_dtype("bfloat16"))[:rows]
     np.testing.assert_array_equal(computed(masked, target, values), values + values)
 
