@@ -10,7 +10,11 @@ becomes vectors whose loads and stores have the condition as their mask::
     for o:  there = (o * 16 + lanes < 37);  b[o * 16 + lanes | there] = f(a[o * 16 + lanes | there])
 
 LLVM drops the mask where it is plainly true. AVX-512 has such instructions, as fast as others; those of AVX2
-are not (a store takes 12 cycles on a Zen 3), and on aarch64 LLVM would write out a branch for each lane.
+are not (a store takes 12 cycles on a Zen 3), and on aarch64 LLVM would write out a branch for each lane. On
+such CPUs, and where types are stored that LLVM masks wrongly, vectors that are whole have no condition::
+
+    for o:  if o * 16 + 16 <= 37:  for v in vectorized(16):  b[o * 16 + v] = f(a[o * 16 + v])
+            else:  for v in 16:  if v < 37 - o * 16:  b[o * 16 + v] = f(a[o * 16 + v])
 """
 
 from __future__ import annotations
