@@ -70,7 +70,7 @@ def test_every_applicable_rule_computes_the_reference(op, size, dtype, target, a
     rules = rules_for(workload.func, target)
     assert "general" in [rule.name for rule in rules]
     for rule in rules:
-        assert_right(workload, rule.scheduled(workload.func, target), optimized=rule is rules[0])
+        assert_right(workload, rule.scheduled(workload.func, target))
 
 
 def test_matmul_linear_relu_and_conv2d_have_rules_of_their_own(target):
@@ -125,26 +125,28 @@ def products(draw, name):
     return ts.workload(name, dtype=draw(st.sampled_from(OPERATORS[name].dtypes)), **shape)
 
 
-def assert_points_are_right(data, workload, target, assert_points_right):
+def assert_points_are_right(data, workload, target, assert_right):
     """Check a rule's default and a point drawn from its space."""
     rule = data.draw(st.sampled_from(rules_for(workload.func, target)), label="rule")
-    point = data.draw(st.sampled_from(rule.space(workload.func, target).points), label="knobs")
-    assert_points_right(rule, workload, [point])
+    space = rule.space(workload.func, target)
+    for knobs in (space.default, data.draw(st.sampled_from(space.points), label="knobs")):
+        assert space.allows(knobs)
+        assert_right(workload, rule.scheduled(workload.func, target, knobs))
 
 
 @given(st.data())
-def test_any_matmul_is_right_at_any_point(target, assert_points_right, data):
-    assert_points_are_right(data, data.draw(products("matmul")), target, assert_points_right)
+def test_any_matmul_is_right_at_any_point(target, assert_right, data):
+    assert_points_are_right(data, data.draw(products("matmul")), target, assert_right)
 
 
 @given(st.data())
-def test_any_linear_relu_is_right_at_any_point(target, assert_points_right, data):
-    assert_points_are_right(data, data.draw(products("linear_relu")), target, assert_points_right)
+def test_any_linear_relu_is_right_at_any_point(target, assert_right, data):
+    assert_points_are_right(data, data.draw(products("linear_relu")), target, assert_right)
 
 
 @given(st.data())
-def test_any_conv2d_is_right_at_any_point(target, assert_points_right, data):
-    assert_points_are_right(data, data.draw(convolutions()), target, assert_points_right)
+def test_any_conv2d_is_right_at_any_point(target, assert_right, data):
+    assert_points_are_right(data, data.draw(convolutions()), target, assert_right)
 
 
 # What a dimension of this name is drawn up to, where it is no extent.
@@ -171,7 +173,7 @@ def shapes(draw, op):
 @pytest.mark.parametrize(
     "op", [op for op in OPERATORS.values() if op.name not in TILED], ids=lambda op: op.name
 )
-def test_any_shape_is_right_at_any_point(op, target, assert_points_right, reads_outside):
+def test_any_shape_is_right_at_any_point(op, target, assert_right, reads_outside):
     @settings(
         max_examples=max(3, settings.default.max_examples // 5), suppress_health_check=list(HealthCheck)
     )
@@ -180,7 +182,7 @@ def test_any_shape_is_right_at_any_point(op, target, assert_points_right, reads_
         dtype = data.draw(st.sampled_from(op.dtypes), label="dtype")
         workload = op.workload(data.draw(shapes(op), label="shape"), dtype)
         assert not reads_outside(workload.func)
-        assert_points_are_right(data, workload, target, assert_points_right)
+        assert_points_are_right(data, workload, target, assert_right)
 
     right()
 
