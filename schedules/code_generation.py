@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -66,7 +67,7 @@ def generate_code(mod: Any, target: Any, quick: bool = False, **options: Any) ->
     target = _with_llvm_options(str(target), quick)
     done = finished(mod, target)
     plain = target.kind.name == "llvm" and _all_lowered(done, mod)
-    left_out = [*(_OF_BLOCKS if plain else ()), *(_NOT_QUICK if quick else ())]
+    left_out = [*(_NOT_QUICK if quick else ()), *(_OF_BLOCKS if plain else ())]
     left_out += _AGAIN if quick and plain else ()
     config = {"tirx.disable_assert": True} if quick and not _asserts(mod) else {}
     with scaling(has_scaling), _passes_without(left_out, config):
@@ -137,12 +138,16 @@ def _asserts(mod: Any) -> bool:
 
 
 def _passes_without(names: list[str], config: dict[str, Any]) -> Any:
-    """Return the current context of passes, but without some, and with more configuration."""
+    """Return the current context of passes, but without some, and with more configuration.
+
+    Whoever looks at the passes with instruments sees all of them: leaving a context would end what they note.
+    """
     now = tvm.transform.PassContext.current()
+    if now.instruments:
+        return nullcontext()
     return tvm.transform.PassContext(
         opt_level=now.opt_level,
         required_pass=list(now.required_pass),
         disabled_pass=[*now.disabled_pass, *names],
-        instruments=list(now.instruments),
         config={**now.config, **config},
     )
