@@ -34,7 +34,7 @@ def schedule_to_read(func: Any) -> s_tir.Schedule:
 def root_block(sch: s_tir.Schedule) -> Any | None:
     """Return the block around all others, whatever its name; None where the whole body is opaque code."""
     body = sch.mod["main"].body
-    return sch.get_sblock(str(body.block.name_hint)) if isinstance(body, s_tir.SBlockRealize) else None
+    return _get_sblock(sch, str(body.block.name_hint)) if isinstance(body, s_tir.SBlockRealize) else None
 
 
 def block_of(sch: s_tir.Schedule, name: str) -> Any:

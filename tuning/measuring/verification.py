@@ -9,14 +9,14 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from tvm import s_tir, sym, tirx
+from tvm import sym, tirx
 from tvm.ir import TensorLoad
 from tvm_ffi import structural_walk
 
 from ...kernels.operator import Ranges, Workload
 from ...machine.errors import InputError, blamed
 from ...machine.signature import ArgSpec
-from ...schedules.analysis import root_block
+from ...schedules.analysis import root_block, schedule_to_read
 
 # Tolerance in rounding errors: see `tolerance`.
 _ROUNDINGS = 8
@@ -162,7 +162,7 @@ def reduction_length(func: Any) -> int:
 
 def _reductions(func: Any) -> list[tuple[int, str]]:
     """Return how many terms each reduction of a PrimFunc has, and the type it sums them in."""
-    sch = s_tir.Schedule(func)
+    sch = schedule_to_read(func)
     ranges = sym.Analyzer()
 
     def below(parent: Any) -> Iterable[tuple[int, str]]:
