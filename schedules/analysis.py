@@ -14,7 +14,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import BufferStore, IntImm, IterVar, Var
 from tvm_ffi import structural_map, structural_walk
 
-_CHOICE = "prim.if_then_else"
+from .expressions import CHOICE, are_just, called, chooses, index_variables, is_choice, loads_of
 
 _MOST_STEPS = 8
 
@@ -122,13 +122,6 @@ def plain_copy(func: Any) -> Any | None:
     return block if are_just(body.indices, variables) else None
 
 
-def loads_of(body: Any) -> list[Any]:
-    """Return every load in a statement or expression."""
-    found: list[Any] = []
-    structural_walk(body, [(TensorLoad, found.append)])
-    return found
-
-
 def gathered_buffers(body: Any) -> list[Any]:
     """Return the buffers that a statement reads where something else that it reads says."""
     return [load.source for load in loads_of(body) if any(loads_of(index) for index in load.indices)]
@@ -137,16 +130,6 @@ def gathered_buffers(body: Any) -> list[Any]:
 def has_condition(sch: s_tir.Schedule, block: str) -> bool:
     """Tell whether a block chooses between values by position, as padding does."""
     return chooses(block_of(sch, block).body)
-
-
-def chooses(body: Any) -> bool:
-    """Tell whether a statement or expression chooses between values by a condition."""
-    return _CHOICE in called(body)
-
-
-def is_choice(value: Any) -> bool:
-    """Tell whether an expression is one of two by a condition, and computes only that."""
-    return op_name(value) == _CHOICE
 
 
 def chooses_along(sch: s_tir.Schedule, block: str) -> set[int]:
@@ -163,19 +146,7 @@ def chooses_along(sch: s_tir.Schedule, block: str) -> set[int]:
 
 def uses_calls(sch: s_tir.Schedule, block: str) -> bool:
     """Tell whether a block calls a function such as exp, which is dear to compute twice."""
-    return bool(called(block_of(sch, block).body) - {_CHOICE})
-
-
-def op_name(node: Any) -> str:
-    """Return the name of what an expression calls, or nothing."""
-    return str(getattr(getattr(node, "op", None), "name", ""))
-
-
-def called(body: Any) -> set[str]:
-    """Return the names of what a statement or expression calls, as in ``tirx.exp``."""
-    names: set[str] = set()
-    structural_walk(body, [(Call, lambda call: names.add(op_name(call)))])
-    return names
+    return bool(called(block_of(sch, block).body) - {CHOICE})
 
 
 def output_blocks(sch: s_tir.Schedule) -> set[str]:
@@ -253,13 +224,6 @@ def writes_in_order(sch: s_tir.Schedule, block: Any) -> bool:
     return indices is not None and are_just(indices, [v.var for v in node.iter_vars])
 
 
-def are_just(indices: Any, variables: list[Any]) -> bool:
-    """Tell whether indices are just these variables: ``==`` of TVM's expressions is one as well."""
-    return len(indices) == len(variables) and all(
-        index.same_as(variable) for index, variable in zip(indices, variables, strict=True)
-    )
-
-
 def flat_axes(sch: s_tir.Schedule, block: str) -> int:
     """Count the last axes of an element-wise block that lie in memory like one axis, in all that it touches.
 
@@ -305,21 +269,6 @@ def steps_of_reading(sch: s_tir.Schedule, block: str) -> int:
     extents = (1,) if uses_calls(sch, block) else static_extents(sch, block) or (1,)
     candidates = [n for n in range(1, _MOST_STEPS + 1) if extents[-1] % n == 0]
     return next((n for n in candidates if used and all(moves_on(index, n) for index in used)), 1)
-
-
-def step_along(index: Any, axis: Any) -> int:
-    """Return by how much an index grows with an axis' variable; 0 where that is no constant."""
-    further = structural_map(index, [(Var, lambda v: v + 1 if v.same_as(axis) else v)])
-    grown = Analyzer().simplify(further - index)
-    return int(grown) if isinstance(grown, IntImm) else 0
-
-
-def index_variables(indices: Any) -> set[Any]:
-    """Return the block variables that indices use."""
-    found: set[Any] = set()
-    for index in indices:
-        structural_walk(index, [(Var, found.add)])
-    return found
 
 
 def is_read_by_more(sch: s_tir.Schedule, name: str) -> bool:

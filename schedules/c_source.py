@@ -17,9 +17,9 @@ from tvm import ir, s_tir, tirx
 from tvm_ffi import structural_walk
 
 from ..machine.streaming_store import stored_by
-from .analysis import loads_of
 from .c_expressions import ALIGNMENT, Expressions, no_words_for
 from .c_scalars import c_type, identifier
+from .expressions import loads_of
 
 # Larger arrays are allocated: every thread has a stack of its own, perhaps a small one.
 _STACK_BYTES = 1 << 15

@@ -1,4 +1,4 @@
-"""Parts of TVM's expressions that several passes look for."""
+"""What schedules, forms and passes ask about TVM's expressions. Nothing here changes anything."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import Call, TensorLoad
+from tvm.sym import Analyzer
+from tvm_ffi import structural_map, structural_walk
+
+CHOICE = "prim.if_then_else"
 
 
 def conjunction(condition: Any) -> Iterator[Any]:
@@ -25,3 +30,54 @@ def is_zero(number: Any) -> bool:
 def is_one(number: Any) -> bool:
     """Tell whether an expression is the constant 1."""
     return isinstance(number, tirx.IntImm) and int(number) == 1
+
+
+def op_name(node: Any) -> str:
+    """Return the name of what an expression calls, or nothing."""
+    return str(getattr(getattr(node, "op", None), "name", ""))
+
+
+def called(body: Any) -> set[str]:
+    """Return the names of what a statement or expression calls, as in ``tirx.exp``."""
+    names: set[str] = set()
+    structural_walk(body, [(Call, lambda call: names.add(op_name(call)))])
+    return names
+
+
+def is_choice(value: Any) -> bool:
+    """Tell whether an expression is one of two by a condition, and computes only that."""
+    return op_name(value) == CHOICE
+
+
+def chooses(body: Any) -> bool:
+    """Tell whether a statement or expression chooses between values by a condition."""
+    return CHOICE in called(body)
+
+
+def loads_of(body: Any) -> list[Any]:
+    """Return every load in a statement or expression."""
+    found: list[Any] = []
+    structural_walk(body, [(TensorLoad, found.append)])
+    return found
+
+
+def index_variables(indices: Any) -> set[Any]:
+    """Return the block variables that indices use."""
+    found: set[Any] = set()
+    for index in indices:
+        structural_walk(index, [(tirx.Var, found.add)])
+    return found
+
+
+def are_just(indices: Any, variables: list[Any]) -> bool:
+    """Tell whether indices are just these variables: ``==`` of TVM's expressions is one as well."""
+    return len(indices) == len(variables) and all(
+        index.same_as(variable) for index, variable in zip(indices, variables, strict=True)
+    )
+
+
+def step_along(index: Any, axis: Any) -> int:
+    """Return by how much an index grows with an axis' variable; 0 where that is no constant."""
+    further = structural_map(index, [(tirx.Var, lambda v: v + 1 if v.same_as(axis) else v)])
+    grown = Analyzer().simplify(further - index)
+    return int(grown) if isinstance(grown, tirx.IntImm) else 0

@@ -36,7 +36,6 @@ from ...machine.vector_math import POLYNOMIAL_CALLS
 from ..analysis import (
     block_names,
     block_of,
-    called,
     chooses_along,
     flat_axes,
     has_condition,
@@ -48,6 +47,7 @@ from ..analysis import (
     uses_calls,
     writes_in_order,
 )
+from ..expressions import called
 from ..passes.aligned_rows import LEAST_VECTORS
 from ..passes.loop_partition import partition
 from ..passes.streaming import STREAM_MARK, row_lanes, stream_output

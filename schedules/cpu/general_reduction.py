@@ -13,17 +13,14 @@ from tvm import s_tir
 from tvm.tirx import IterVar
 
 from ..analysis import (
-    are_just,
     block_of,
     contiguous_reduction,
-    index_variables,
     is_elementwise_after,
-    loads_of,
     loops_by_kind,
     output_blocks,
     static_extents,
-    step_along,
 )
+from ..expressions import are_just, index_variables, loads_of, step_along
 from ..passes.loop_partition import partition
 from ..transforms import attempt, spread
 

@@ -12,7 +12,6 @@ from ...machine.facts import facts
 from ...machine.vector_math import CHAINS, EXPONENTIALS, POLYNOMIAL_CALLS
 from ..analysis import (
     block_names,
-    called,
     flat_axes,
     gathered_buffers,
     is_reduction,
@@ -20,6 +19,7 @@ from ..analysis import (
     schedule_to_read,
     static_extents,
 )
+from ..expressions import called
 from ..passes.streaming import exceeds_caches, exceeds_near_caches
 from ..space import Constraint, Knob, KnobSpace
 

@@ -22,7 +22,8 @@ from tvm import DataType, s_tir
 from tvm.tirx import IterVar
 
 from ...machine.facts import Facts, facts
-from ..analysis import block_names, index_variables, keeps_shape_after, loads_of, static_extents
+from ..analysis import block_names, keeps_shape_after, static_extents
+from ..expressions import index_variables, loads_of
 from ..forms.lines import CROPPED, SUMS, WIDE, Lines, find_lines
 from ..passes.loop_partition import partition
 from ..rule import ScheduleRule

@@ -10,7 +10,8 @@ from tvm import s_tir
 from tvm.tirx import Var
 
 from ...machine.facts import LINE_BYTES, line_elements
-from ..analysis import index_variables, loads_of, loops_inside
+from ..analysis import loops_inside
+from ..expressions import index_variables, loads_of
 from ..nests.contraction import Contraction
 from ..passes.loop_partition import partition
 from ..passes.turned_squares import mark_square

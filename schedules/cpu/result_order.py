@@ -12,7 +12,8 @@ from tvm import s_tir
 from tvm.sym import detect_iter_map
 from tvm.tirx import IndexMap
 
-from ..analysis import block_of, index_variables, loads_of
+from ..analysis import block_of
+from ..expressions import index_variables, loads_of
 
 
 def order_as_sums(sch: s_tir.Schedule, name: str, sums: Any, lanes: int) -> bool:

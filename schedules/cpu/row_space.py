@@ -10,7 +10,7 @@ import tvm
 
 from ...machine.facts import Facts, facts
 from ...machine.vector_math import EXPONENTIALS
-from ..analysis import called
+from ..expressions import called
 from ..forms.whole_rows import lengthened_axes
 from ..lane_reduction import best_width, is_faster_lengthened
 from ..nests.rows import RowNest, find_rows

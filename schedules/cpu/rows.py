@@ -34,15 +34,8 @@ from tvm import s_tir
 
 from ...machine.streaming_store import streams
 from ...machine.vector_math import EXPONENTIALS
-from ..analysis import (
-    block_names,
-    block_of,
-    called,
-    flat_axes,
-    loops_by_kind,
-    loops_inside,
-    writes_in_order,
-)
+from ..analysis import block_names, block_of, flat_axes, loops_by_kind, loops_inside, writes_in_order
+from ..expressions import called
 from ..lane_reduction import reduce_as_computed, reduce_in_lanes, vectors_of_parts
 from ..nests.rows import RowNest, find_rows, inline_cheap
 from ..passes.aligned_rows import LEAST_VECTORS

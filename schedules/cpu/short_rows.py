@@ -23,7 +23,7 @@ from tvm import s_tir
 from ...machine.facts import facts
 from ...machine.streaming_store import streams
 from ...machine.vector_math import EXPONENTIALS
-from ..analysis import called
+from ..expressions import called
 from ..forms.short_rows import BLOCK, find_short_rows
 from ..passes.streaming import exceeds_caches
 from ..rule import ScheduleRule

@@ -24,7 +24,7 @@ from tvm_ffi import structural_map
 
 from ...kernels.attention import MASKED
 from ...machine.errors import InputError
-from ..analysis import loads_of
+from ..expressions import loads_of
 from ..nests.attention import PADDED_KEYS, PADDED_VALUES, Attention, find_attention
 from ..nests.products import product_operands
 from ..restatement import held_block, held_blocks, nests, replaced, with_longer_axis, with_nests

@@ -33,7 +33,7 @@ from tvm.ir import Call, Op, Range, TensorLoad
 from tvm.tirx import FloatImm, IterVar, Mul, Select, Sub
 from tvm_ffi import structural_map
 
-from ..analysis import index_variables, loads_of
+from ..expressions import index_variables, loads_of
 from ..nests.attention import LITTLE, LONGEST, PADDED_KEYS, PARTS, TOTAL, Attention
 from ..nests.products import product_operands
 from ..passes.bfloat16_bits import as_float32

@@ -23,7 +23,7 @@ from tvm import te, tirx
 from tvm.tirx import IterVar
 
 from ...machine.errors import InputError
-from ..analysis import are_just, index_variables, loads_of
+from ..expressions import are_just, index_variables, loads_of
 from ..nests.chain import block_axes
 from ..nests.channels_first import ChannelsFirst, channel_last, find_channels_first, padded_image
 from ..restatement import STEP, placeholders, replaced, stage_nests, summed_term, with_nests, without_buffers

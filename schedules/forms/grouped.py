@@ -25,15 +25,8 @@ from tvm.sym import Analyzer
 from tvm.tirx import IndexMap, IntImm, IterVar, Var
 
 from ...machine.errors import InputError
-from ..analysis import (
-    are_just,
-    block_names,
-    block_of,
-    index_variables,
-    one_reduction,
-    schedule_to_read,
-    static_extents,
-)
+from ..analysis import block_names, block_of, one_reduction, schedule_to_read, static_extents
+from ..expressions import are_just, index_variables
 from ..nests.products import product_operands
 from ..restatement import replaced, summed_term, with_stages
 from ..transforms import inline_blocks

@@ -27,7 +27,8 @@ from tvm.sym import Analyzer
 from tvm.tirx import IntImm
 
 from ...machine.errors import InputError
-from ..analysis import index_variables, loads_of, schedule_to_read, steps_of_reading
+from ..analysis import schedule_to_read, steps_of_reading
+from ..expressions import index_variables, loads_of
 from ..restatement import held_block, nests, replaced, whole, with_one_block
 from .vector_expressions import NO_VECTORS, at_index, can_evaluate, decided, evaluated, shuffled
 

@@ -28,7 +28,8 @@ from tvm import sym, te, tirx
 from tvm.ir import TensorLoad
 
 from ...machine.errors import InputError
-from ..analysis import Reduction, index_variables, loads_of, plain_reduction, step_along
+from ..analysis import Reduction, plain_reduction
+from ..expressions import index_variables, loads_of, step_along
 from ..restatement import replaced, with_stages
 
 WIDE, SUMS, CROPPED = "lines_wide", "lines_sums", "lines_cropped"

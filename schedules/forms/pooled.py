@@ -23,7 +23,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import IntImm
 
 from ...machine.errors import InputError
-from ..analysis import index_variables, is_choice, loads_of
+from ..expressions import index_variables, is_choice, loads_of
 from ..restatement import held_block, nests, replaced, vector_start, whole, with_one_block
 from .separable import SeparableWindow, find_separable
 from .vector_expressions import NO_VECTORS, can_evaluate, evaluated, shuffled

@@ -23,7 +23,8 @@ from tvm import tirx
 from tvm.tirx import FloorDiv, IntImm
 
 from ...machine.errors import InputError
-from ..analysis import index_variables, plain_copy
+from ..analysis import plain_copy
+from ..expressions import index_variables
 from ..restatement import replaced, vector_start, with_one_block
 from ..transposition import moved
 

@@ -20,7 +20,8 @@ from tvm.ir import TensorLoad
 from tvm.tirx import FloatImm, IntImm
 
 from ...machine.errors import InputError
-from ..analysis import Reduction, index_variables, loads_of, plain_reduction, step_along
+from ..analysis import Reduction, plain_reduction
+from ..expressions import index_variables, loads_of, step_along
 from ..restatement import replaced, with_stages
 
 DOWN, ALONG = "separable_down", "separable_along"

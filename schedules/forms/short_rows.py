@@ -27,7 +27,8 @@ from tvm.tirx import IterVar
 
 from ...machine.errors import InputError
 from ...machine.streaming_store import IMPORT_LLVM, streaming_store
-from ..analysis import are_just, chooses, gathered_buffers, index_variables, loads_of
+from ..analysis import gathered_buffers
+from ..expressions import are_just, chooses, index_variables, loads_of
 from ..nests.rows import find_rows
 from ..restatement import (
     block_nest,

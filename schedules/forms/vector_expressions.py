@@ -12,7 +12,7 @@ from tvm.tirx import Add, Cast, Div, IntImm, Max, Min, Mul, Sub
 from tvm_ffi import structural_map
 
 from ...machine.vector_math import POLYNOMIAL_CALLS
-from ..analysis import is_choice, loads_of, op_name
+from ..expressions import is_choice, loads_of, op_name
 from ..restatement import whole
 
 NO_VECTORS = "bfloat16"

@@ -25,7 +25,7 @@ from tvm.ir import TensorLoad
 from tvm.tirx import IterVar
 
 from ...machine.errors import InputError
-from ..analysis import index_variables, loads_of, step_along
+from ..expressions import index_variables, loads_of, step_along
 from ..restatement import held_block, nests, replaced, whole, with_longer_axis, with_nests
 
 

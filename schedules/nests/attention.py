@@ -14,13 +14,12 @@ from ..analysis import (
     block_names,
     block_of,
     chooses_along,
-    index_variables,
-    is_choice,
     is_reduction,
     output_blocks,
     schedule_to_read,
     static_extents,
 )
+from ..expressions import index_variables, is_choice
 from .products import product_operands
 
 PADDED_KEYS = "attention_padded_keys"

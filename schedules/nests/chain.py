@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from tvm.tirx import IterVar
 
-from ..analysis import are_just, loads_of
+from ..expressions import are_just, loads_of
 from ..restatement import held_blocks, replaced
 from .contraction import Contraction
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm import te
 
-from ..analysis import are_just, loads_of
+from ..expressions import are_just, loads_of
 from ..restatement import held_blocks, replaced
 from .chain import Chain, block_axes
 from .contraction import find_contraction

@@ -13,7 +13,8 @@ from tvm.tirx import IterVar, Var
 
 from ...kernels.operator import CONSTANT_ARGUMENTS
 from ...machine.facts import Facts
-from ..analysis import block_names, block_of, index_variables, one_reduction, schedule_to_read, static_extents
+from ..analysis import block_names, block_of, one_reduction, schedule_to_read, static_extents
+from ..expressions import index_variables
 from ..transforms import LEAST_PARALLEL_SUMS
 from .products import product_operands
 from .surroundings import WIDE_DATA, blocks_around, lies_in_rows, made_of, makes_panels

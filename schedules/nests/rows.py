@@ -14,16 +14,14 @@ from tvm.tirx import Add, FloorDiv, IntImm, IterVar, Mul, Var
 from ..analysis import (
     block_names,
     block_of,
-    index_variables,
     is_read_by_more,
     is_reduction,
-    loads_of,
     output_blocks,
     schedule_to_read,
     static_extents,
     uses_calls,
 )
-from ..expressions import is_one
+from ..expressions import index_variables, is_one, loads_of
 from ..passes.in_place import in_place_block
 
 

@@ -18,13 +18,12 @@ from ..analysis import (
     block_names,
     block_of,
     has_condition,
-    index_variables,
-    loads_of,
     one_reduction,
     same_shape,
     schedule_to_read,
     static_extents,
 )
+from ..expressions import index_variables, loads_of
 
 
 @dataclass(frozen=True)

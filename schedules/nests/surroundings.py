@@ -12,15 +12,8 @@ from tvm.tirx import IntImm, Var
 from tvm_ffi import structural_map
 
 from ...machine.dot_instructions import WIDE
-from ..analysis import (
-    block_of,
-    has_condition,
-    index_variables,
-    is_reduction,
-    loads_of,
-    static_extents,
-    written_buffer,
-)
+from ..analysis import block_of, has_condition, is_reduction, static_extents, written_buffer
+from ..expressions import index_variables, loads_of
 from ..passes.streaming import elements_before
 from ..restatement import is_step
 

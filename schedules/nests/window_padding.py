@@ -12,8 +12,8 @@ from tvm import s_tir, tirx
 from tvm.sym import detect_linear_equation
 from tvm.tirx import IntImm, IterVar
 
-from ..analysis import block_of, index_variables, is_choice, loads_of
-from ..expressions import conjunction
+from ..analysis import block_of
+from ..expressions import conjunction, index_variables, is_choice, loads_of
 
 
 @dataclass(frozen=True)

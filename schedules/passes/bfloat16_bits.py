@@ -18,7 +18,7 @@ from tvm.script import tirx as T
 from tvm.tirx import ForKind
 from tvm_ffi import structural_map, structural_walk
 
-from ..analysis import is_choice, op_name
+from ..expressions import is_choice, op_name
 
 _NUMBER, _BITS = "bfloat16", "uint16"
 _REINTERPRET = "tirx.reinterpret"

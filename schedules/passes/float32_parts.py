@@ -30,7 +30,7 @@ from tvm.ir import TensorLoad
 from tvm.script import tirx as T
 from tvm_ffi import structural_map
 
-from ..analysis import is_choice, loads_of
+from ..expressions import is_choice, loads_of
 from .bfloat16_bits import constant, of_lanes, widened
 
 # Parts of which the last is what is left, and has as many bits as a bfloat16.

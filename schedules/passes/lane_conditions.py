@@ -9,7 +9,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm_ffi import structural_walk
 
-from ..analysis import is_choice
+from ..expressions import is_choice
 
 
 def may_need_masks(func: Any) -> bool:

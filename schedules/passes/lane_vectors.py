@@ -17,8 +17,7 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_map, structural_walk
 
 from ...machine.vector_math import POLYNOMIAL_CALLS
-from ..analysis import is_choice, op_name
-from ..expressions import conjunction, is_one
+from ..expressions import conjunction, is_choice, is_one, op_name
 from .lane_conditions import depends
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)

@@ -14,7 +14,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Call
 from tvm_ffi import structural_equal, structural_map, structural_walk
 
-from ..analysis import is_choice, loads_of
+from ..expressions import is_choice, loads_of
 from ..restatement import without_mark
 
 NEEDLESS_MARK = "tunesmith.needless_where"

@@ -23,7 +23,8 @@ from tvm import s_tir, tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
 
-from ..analysis import block_names, index_variables, loads_of, written_buffer
+from ..analysis import block_names, written_buffer
+from ..expressions import index_variables, loads_of
 from ..nests.contraction import Contraction
 from ..nests.window_padding import FilledAxis
 from ..restatement import replaced, without_mark

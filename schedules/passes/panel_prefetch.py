@@ -23,7 +23,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 from tvm_ffi import structural_map, structural_walk
 
-from ..analysis import index_variables
+from ..expressions import index_variables
 from ..restatement import replaced, without_mark
 from .row_prefetch import fetch, lines_of
 

@@ -21,7 +21,7 @@ from tvm.tirx import ForKind
 from tvm_ffi import structural_map, structural_walk
 
 from ...machine.facts import line_elements
-from ..analysis import index_variables
+from ..expressions import index_variables
 from ..restatement import replaced, without_mark
 
 AHEAD_MARK = "tunesmith.rows_ahead"

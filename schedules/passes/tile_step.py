@@ -25,7 +25,7 @@ from ...machine.tile_instructions import (
     tile_instruction,
     zeroed,
 )
-from ..analysis import index_variables
+from ..expressions import index_variables
 from ..nests.products import product_operands
 from ..restatement import replaced
 from .float32_parts import PartedBuffer

@@ -21,8 +21,7 @@ from tvm.ir import TensorLoad
 from tvm.sym import detect_linear_equation
 from tvm_ffi import structural_map
 
-from ..analysis import index_variables, is_choice
-from ..expressions import conjunction, is_one, is_zero
+from ..expressions import conjunction, index_variables, is_choice, is_one, is_zero
 from ..restatement import replaced, without_mark
 from ..transposition import moved, transposed
 

@@ -19,7 +19,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm_ffi import structural_map, structural_walk
 
-from ..analysis import op_name
+from ..expressions import op_name
 
 _LOAD, _STORE = "tirx.masked_load", "tirx.masked_store"
 

@@ -13,10 +13,10 @@ from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import apply_default, rules_for
 from tunesmith.schedules.algorithms import has_algorithm, in_form
-from tunesmith.schedules.analysis import index_variables
 from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.attention import ATTENTION
+from tunesmith.schedules.expressions import index_variables
 from tunesmith.schedules.forms.attention import restate
 from tunesmith.schedules.forms.attention_bound import MOST_BITS
 from tunesmith.schedules.nests.attention import LITTLE, PADDED_KEYS, find_attention

@@ -11,10 +11,11 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import code_generation, rules_for
 from tunesmith.schedules.algorithms import has_algorithm
-from tunesmith.schedules.analysis import block_names, loads_of
+from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu import row_space
 from tunesmith.schedules.cpu.rows import ROWS
+from tunesmith.schedules.expressions import loads_of
 from tunesmith.schedules.forms.whole_rows import lengthened_axes, restate
 from tunesmith.schedules.lane_reduction import best_width
 from tunesmith.schedules.nests.rows import find_rows

@@ -12,9 +12,9 @@ from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
-from tunesmith.schedules.analysis import index_variables
 from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.code_generation import finished, generate_code
+from tunesmith.schedules.expressions import index_variables
 from tunesmith.schedules.passes.panel_prefetch import PANELS_MARK, steps_between
 from tunesmith.schedules.restatement import replaced
 from tunesmith.tuning.records.compilation import replay_trace, trace_text

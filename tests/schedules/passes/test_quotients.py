@@ -6,8 +6,8 @@ import tvm
 import tvm_ffi
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rule
-from tunesmith.schedules.analysis import index_variables
 from tunesmith.schedules.code_generation import generate_code
+from tunesmith.schedules.expressions import index_variables
 from tunesmith.schedules.passes.quotients import lessen_quotients, share_quotients
 from tunesmith.schedules.restatement import replaced
 from tvm import tirx

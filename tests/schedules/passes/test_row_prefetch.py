@@ -5,9 +5,9 @@ import tunesmith as ts
 import tvm_ffi
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
-from tunesmith.schedules.analysis import index_variables
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.rows import ROWS
+from tunesmith.schedules.expressions import index_variables
 from tunesmith.schedules.passes.row_prefetch import AHEAD_MARK
 from tunesmith.schedules.restatement import replaced
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
