@@ -42,11 +42,12 @@ _LOWER = tvm.ir.transform.Sequential(
         s_tir.transform.LowerOpaqueBlock(),
         use_matrix_tiles,
         shorten_loops,
-        shorten_taps,
         skip_needless_loops,
         fetch_rows,
         share_fetches,
         s_tir.transform.LoopPartition(),
+        # Not before: it passes over loops whose length depends on what it cuts.
+        shorten_taps,
         # Conditions that are now plainly true would keep vectors from being made.
         s_tir.transform.StmtSimplify(),
         turn_squares,

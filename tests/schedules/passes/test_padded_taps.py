@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import tunesmith as ts
+from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.nests.contraction import find_contraction
 from tunesmith.schedules.passes.padded_taps import READ_MARK
@@ -134,3 +135,14 @@ def test_a_tile_of_one_element_is_stored(target, assert_right):
     workload = transposed(n=2, h=9, w=9, co=1, kh=4, kw=3)
     knobs = {"mr": 1, "nr": 1, "block_rows": 7, "block_columns": 1, "pack": 2}
     assert_right(workload, CONV2D.scheduled(workload.func, target, knobs))
+
+
+def test_whole_tiles_have_no_condition_beside_one_that_is_cut(target):
+    """A loop whose length depends on the tile hides what is in it from the pass that cuts tiles off."""
+    workload = ts.workload("conv1d", n=2, l=87, ci=5, co=32, kernel=3, padding=1)
+    schedule = CONV2D.scheduled(workload.func, target, {"mr": 4, "block_rows": 11, "nr": 32, "skip": 1})
+    lines = finished(schedule.mod, target).script().splitlines()
+    products = [at for at, line in enumerate(lines) if " * weight" in line]
+    conditions = ["if " in lines[at - 1] for at in products]
+    assert True in conditions
+    assert False in conditions
