@@ -66,13 +66,28 @@ def placeholders(buffers: Iterable[Any]) -> list[Any]:
     return [te.placeholder(buffer.shape, buffer.dtype, buffer.name) for buffer in buffers]
 
 
-def with_block_order(func: Any, block: str, order: Callable[..., Any]) -> Any:
-    """Return a function in which the loops of a block go over other axes, in which they are one for one."""
+def with_block_order(func: Any, block: str, order: Callable[..., Any], reads: str) -> Any:
+    """Return a function in which the loops of a block go over other axes, in which they are one for one.
+
+    ``reads``: the block whose output it reads at these axes.
+    """
     schedule = s_tir.Schedule(func)
     node = schedule.get_sblock(block)
     rank = len(schedule.get_loops(node))
     schedule.transform_block_layout(node, IndexMap.from_func(order, ndim=rank, index_dtype="int64"))
+    simplify_reads(schedule, reads)
     return schedule.mod["main"]
+
+
+def simplify_reads(sch: s_tir.Schedule, block: str) -> None:
+    """Simplify where a block's output is read: ``(g * 16 + o) % 16`` becomes ``o``.
+
+    Giving the output a layout that changes nothing does it.
+    """
+    node = sch.get_sblock(block)
+    rank = len(sch.get(node).writes[0].region)
+    as_it_is = IndexMap.from_func(lambda *index: index, ndim=rank, index_dtype="int64")
+    sch.transform_layout(node, ("write", 0), as_it_is)
 
 
 def replaced(expression: Any, new: Mapping[Any, Any]) -> Any:

@@ -95,8 +95,8 @@ def _of_channels_first(inner: ScheduleRule) -> ScheduleRule:
 def flat_pixels_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpace | None:
     """Return a product's space on a 1x1 convolution of channels first whose pixels fill vectors, or None."""
     lanes = _flat_lanes(func, target)
-    first = find_channels_first(func)
-    if not lanes or first is None or (inner is FLOAT32_MATRIX_UNIT and _wastes_columns(first, target)):
+    first = find_flat(func, lanes) if lanes else None
+    if first is None or (inner is FLOAT32_MATRIX_UNIT and _wastes_columns(first, target)):
         return None
     apart = int(int(first.output.shape[0]) > 1)
     space = inner.space(flat_pixels.restate(func, lanes, apart), target)
@@ -109,7 +109,7 @@ def flat_pixels_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpace 
 
 def _flat_lanes(func: Any, target: Any) -> int:
     """Return the pixels of a vector, or of a part of one, in which they are columns; 0 where they are not."""
-    first = find_channels_first(func)
+    first = find_flat(func, 1)
     if first is None:
         return 0
     lanes = _lanes(first, target)
@@ -142,7 +142,11 @@ def schedule_flat_pixels(
         A schedule of a PrimFunc named ``main`` in that form.
     """
     del pixels, apart
+    steps = [name for name in block_names(sch) if is_step(name)]
     inner.rewrite(sch, **knobs)
+    for name in steps:
+        *lines, _ = sch.get_loops(sch.get_sblock(name))
+        sch.parallel(sch.fuse(*lines))
 
 
 def _of_flat_pixels(inner: ScheduleRule, name: str) -> ScheduleRule:

@@ -28,7 +28,7 @@ from ...machine.errors import InputError
 from ..analysis import block_names, block_of, one_reduction, schedule_to_read, static_extents
 from ..expressions import are_just, index_variables
 from ..nests.products import product_operands
-from ..restatement import replaced, summed_term, with_stages
+from ..restatement import replaced, simplify_reads, summed_term, with_stages
 from ..transforms import inline_blocks
 
 DATA, WEIGHT, PRODUCT, OUTPUT = (f"grouped_{step}" for step in ("data", "weight", "product", "output"))
@@ -245,12 +245,6 @@ def _fit_around(sch: s_tir.Schedule, found: GroupedConvolution, merge: int) -> N
     def parted(*i: Any) -> tuple[Any, ...]:
         return (*i[:at], i[at] // outputs, i[at] % outputs, *i[at + 1 :])
 
-    def same(*i: Any) -> tuple[Any, ...]:
-        return i
-
-    rank = len(shape)
-    order = IndexMap.from_func(parted, ndim=rank, index_dtype="int64")
+    order = IndexMap.from_func(parted, ndim=len(shape), index_dtype="int64")
     sch.transform_block_layout(sch.get_sblock(last), order)
-    # Indices such as (g * 16 + o) % 16 are left of this; a layout that changes nothing has them simplified.
-    as_it_is = IndexMap.from_func(same, ndim=rank + 1, index_dtype="int64")
-    sch.transform_layout(sch.get_sblock(PRODUCT), ("write", 0), as_it_is)
+    simplify_reads(sch, PRODUCT)

@@ -64,7 +64,7 @@ def restate(func: Any) -> Any:
     def by_window(n: Any, o: Any, *place: Any) -> tuple[Any, Any]:
         return flat(extents, n, place), o
 
-    return with_block_order(new, OUTPUT, by_window)
+    return with_block_order(new, OUTPUT, by_window, SUMS)
 
 
 def _define(found: ChannelsFirst) -> list[Any]:

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
@@ -42,14 +43,25 @@ WORKLOADS = {
     "half": pointwise("float16", **ENDED),
     "bfloat16": pointwise("bfloat16", h=16, w=16, **ENDED),
     "double": pointwise("float64", n=2, bias=1),
+    "strided": pointwise(h=7, w=63, stride=2, **ENDED),
+    "strided_images": pointwise(n=3, w=47, stride=3),
+    "strided_half": pointwise("float16", h=15, stride=2, **ENDED),
+    "groups": pointwise(groups=4, **ENDED),
+    "odd_groups": pointwise(h=6, w=16, ci=21, co=51, groups=3),
+    "small_groups": pointwise(ci=16, co=8, groups=8),
+    "groups_of_images": pointwise(n=3, groups=2, **ENDED),
+    "strided_groups": pointwise(n=2, w=24, stride=2, groups=4, bias=1),
+    "groups_of_bfloat16": pointwise("bfloat16", h=16, w=16, groups=2, **ENDED),
 }
 OTHERS = {
     "channels_last": pointwise(layout="NHWC"),
-    "strided": pointwise(stride=2),
+    "depthwise": pointwise(co=20, groups=20),
     "padded": pointwise(padding=1),
     "other_window": pointwise(h=9, kh=2),
     "first_layer": pointwise(w=32, ci=3, kh=3, kw=3, padding=1),
-    "grouped": pointwise(groups=4),
+    "grouped_last": pointwise(layout="NHWC", groups=4),
+    "grouped_window": pointwise(kh=3, kw=3, padding=1, groups=4),
+    "strided_window": pointwise(h=9, w=13, kh=2, kw=2, stride=2),
     "cut_window": pointwise(h=7, w=9, ci=3, kh=3, kw=3),
     "matmul": ts.workload("matmul", m=8, n=8, k=8),
 }
@@ -144,7 +156,7 @@ def test_a_trace_begins_with_the_form_and_is_replayed():
     trace = trace_text(schedule)
     assert "tunesmith.algorithm.flat_pixels_16" in trace
     assert replay_trace(trace, func).mod.script() == schedule.mod.script()
-    for other in ("strided", "other_window", "cut_window"):
+    for other in ("strided_window", "other_window", "cut_window", "grouped_window"):
         with pytest.raises(InputError, match=r"flat_pixels_16, which does not fit.*no convolution of"):
             replay_trace(trace, OTHERS[other].func)
 
@@ -173,3 +185,21 @@ def test_the_tile_stays_in_registers_of_other_machines(mcpu, bits):
     schedule = FLAT_PIXELS.scheduled(WORKLOADS["large"].func, target)
     loop = inner_loop(build(schedule, target).mod.inspect_source("s"))
     assert (loop.bits, loop.stores, loop.spills) == (bits, 0, 0) and loop.multiply_adds >= 7
+
+
+def test_pixels_are_those_that_the_window_meets_wherever_it_begins(target, run):
+    """From the second of each line on, every third one: an extent or a step alone does not tell."""
+    x, w = te.placeholder((1, 5, 4, 48), "float32", "x"), te.placeholder((7, 5, 1, 1), "float32", "w")
+    c, i, j = (te.reduce_axis((0, extent), name) for name, extent in (("c", 5), ("i", 1), ("j", 1)))
+
+    def product(n, o, p, q):
+        return te.sum(x[n, c, p + i, q * 3 + 1 + j] * w[o, c, i, j], axis=[c, i, j])
+
+    func = te.create_prim_func([x, w, te.compute((1, 7, 4, 16), product, name="y")])
+    rng = np.random.default_rng(0)
+    image, weight = (rng.normal(size=size).astype("float32") for size in ((1, 5, 4, 48), (7, 5, 1, 1)))
+    schedule = FLAT_PIXELS.scheduled(func, target)
+    assert schedule is not None
+    (found,) = run(schedule, (image, weight))
+    expected = np.einsum("cpq,oc->opq", image[0, :, :, 1::3], weight[:, :, 0, 0])
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
