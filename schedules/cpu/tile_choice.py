@@ -41,6 +41,10 @@ _SHORT_SUM, _SHORT_TILE = 80, (4, 4)
 # What a load adds to the cost of a multiply-add, and what a tile must save to be chosen for that. Fitted
 # to 19 convolutions 1x1, one thread of a Zen 5: ratios of times of tiles as these say, within 5 % for most.
 _LOAD = 0.25
+# So much a load of a panel adds that takes more of L2: it comes from L3 for each tile of rows. By 2 threads
+# of a Zen 5 of 1 MiB, 1024 x 1024 by a sum of 4096: 6 rows by 4 vectors 19.7 ms, 8 by 2 18.2; 20x20 pixels of
+# 512 to 1024 channels, 3x3 by 2: 5 by 4 8.9, 5 by 2 8.4.
+_LOAD_FROM_L3, _HELD = 1.0, 7 / 8
 # With fewer rows a tile reads its panel faster than L2 gives it.
 _LEAST_ROWS = 3
 CLEARLY = 0.95
@@ -202,7 +206,13 @@ class TileChoice:
 
     def cost_of(self, rows: int, mr: int, vectors: int) -> float:
         """Estimate what an axis of so many rows takes."""
-        return ceil(rows / mr) * mr * self._multiplied_columns(vectors) * tile_cost(mr, vectors)
+        load = _LOAD_FROM_L3 if self._exceeds_l2(vectors) else _LOAD
+        return ceil(rows / mr) * mr * self._multiplied_columns(vectors) * tile_cost(mr, vectors, load)
+
+    def _exceeds_l2(self, vectors: int) -> bool:
+        """Tell whether L2 does not hold a panel so wide while tiles of rows stream past it."""
+        item = int(tvm.DataType(self.nest.dtype).bits) // 8 // self.products
+        return self.nest.depth * vectors * self.lanes * item > _HELD * self.machine.l2_bytes
 
     def cost_of_busiest(self, mr: int, vectors: int) -> float:
         """Estimate what all rows take that threads share, as if each had as many as the busiest."""
@@ -322,9 +332,12 @@ def dividing_lanes(columns: int, lanes: int) -> int:
     return whole if whole >= LEAST_LANES else lanes
 
 
-def tile_cost(mr: int, vectors: int) -> float:
-    """Estimate a multiply-add in a register tile: dearer with more loads each and too few in flight."""
-    return (1 + _LOAD * (1 / mr + 1 / vectors)) / min(1, mr * vectors / FMAS_IN_FLIGHT)
+def tile_cost(mr: int, vectors: int, of_panel: float = _LOAD) -> float:
+    """Estimate a multiply-add in a register tile: dearer with more loads each and too few in flight.
+
+    ``of_panel``: what a load of the panel adds.
+    """
+    return (1 + of_panel / mr + _LOAD / vectors) / min(1, mr * vectors / FMAS_IN_FLIGHT)
 
 
 def tile_choice(nest: Contraction, target: Any, products: int = 1, temporaries: int = 0) -> TileChoice:

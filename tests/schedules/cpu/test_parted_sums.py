@@ -77,7 +77,8 @@ def test_threads_share_the_parts():
     ("workload", "why"),
     [
         (product(64, 64, 512), "the weight keeps to L2"),
-        (product(1024, 64, 4096), "the result is large"),
+        (product(1024, 64, 2048), "the result is large"),
+        (product(127, 2048, 8192), "few rows read the panels"),
         (product(16, 32, 16384, "NT"), "few rows read a weight along the sum as dots do"),
         (product(64, 256, 4096, "NT"), "and many columns are turned for few rows"),
         (product(2, 4, 2048), "there is too little to share"),
@@ -92,6 +93,14 @@ def test_others_are_left_alone(workload, why):
 def test_data_across_the_sum_may_have_more_results():
     shape = 256, 64, 1024
     assert parts_of(product(*shape)) is None and parts_of(product(*shape, "TN")) == 2
+
+
+@pytest.mark.parametrize("form", ["NN", "NT"])
+def test_panels_of_a_part_keep_to_half_of_l2_where_those_of_the_sum_exceed_it(form):
+    """So many lines of four vectors: 1024 are 256 KiB. The last: no part divides the sum."""
+    lengths = (2048, 3072, 8192, 11008, 4099)
+    parts = [parts_of(product(512, 1024, length, form)) for length in lengths]
+    assert parts == [None, 4, 8, 16, None]
 
 
 def test_a_matrix_unit_must_be_quicker_than_parts():

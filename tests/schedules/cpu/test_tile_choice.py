@@ -42,3 +42,10 @@ def test_operands_of_several_products_fit_more_panels():
 def test_a_weight_of_half_of_l2_is_packed_however_wide_the_tile_is(n, packed):
     made = choice(OF_MANY_CORES, m=512, n=n, k=n)
     assert (made.blocks(6, 64)["pack"] != 0) == packed
+
+
+@pytest.mark.parametrize(("k", "narrow"), [(3072, False), (4096, True)], ids=lambda value: str(value))
+def test_a_panel_that_l2_does_not_hold_is_dearer_than_a_narrow_one_that_it_does(k, narrow):
+    """Of 64 columns 3072 lines are 3/4 of L2, 4096 all of it."""
+    made = choice(OF_FEW_CORES, m=1024, n=1024, k=k)
+    assert (made.cost(8, 2) < made.cost(6, 4)) == narrow
