@@ -72,7 +72,7 @@ from .attention_blocks import (
     unrolled,
 )
 from .attention_space import attention_algorithm, attention_space
-from .tile_choice import LEAST_LANES
+from .even_parts import LEAST_LANES
 
 
 def schedule_attention(

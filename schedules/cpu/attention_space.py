@@ -18,7 +18,8 @@ from ..lane_reduction import best_width
 from ..nests.attention import Attention, find_attention
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .attention_shares import Shares, are_even, even_shares, shares_constraints, shares_knobs
-from .tile_choice import CLEARLY, LEAST_LANES, tile_cost
+from .even_parts import LEAST_LANES
+from .tile_choice import CLEARLY, tile_cost
 
 # So many queries are multiplied with keys where they lie, in caches and beyond: see `_are_dots`.
 _QUERIES_OF_DOTS = (4, 8)

@@ -34,10 +34,11 @@ from .channels_first import (
     FLOAT32_MATRIX_UNIT_CHANNELS_FIRST,
     WINOGRAD_CHANNELS_FIRST,
 )
+from .even_parts import dividing_lanes
 from .line_tiles import LineTiles
 from .lines import blocks_of_lines, lines_algorithm, make_lines, space_of_lines
 from .operand_layout import ends_by_masks
-from .tile_choice import VECTOR_CANDIDATES, dividing_lanes
+from .tile_choice import VECTOR_CANDIDATES
 
 # Of the direct sum's multiply-adds, the share that others compute, as if by vectors: see `LineTiles`.
 _SHARES = (

@@ -23,9 +23,9 @@ from ..restatement import is_step
 from ..rule import ScheduleRule, rule_in_form
 from ..space import Knob, KnobSpace
 from .conv2d import CONV2D
+from .even_parts import LEAST_LANES
 from .float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from .matmul import MATMUL
-from .tile_choice import LEAST_LANES
 from .transpose import SQUARES_OF_BLOCK, STRETCH, share_squares
 from .widened import WIDENED_CONV2D, WIDENED_MATMUL
 from .winograd import WINOGRAD

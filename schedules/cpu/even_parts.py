@@ -1,11 +1,14 @@
-"""How an axis is cut into blocks that threads share evenly, or nearly so."""
+"""How an axis is cut: into blocks that threads share evenly, or nearly so, and into whole vectors."""
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, gcd
 
 UNEVEN = 1.06
 """Larger blocks are worth this much more work on the thread that has most."""
+
+LEAST_LANES = 4
+"""Vectors of fewer elements are worth no trouble."""
 
 
 def divisors(number: int, most: int | None = None) -> tuple[int, ...]:
@@ -31,3 +34,13 @@ def even_divisor(whole: int, most: int, threads: int) -> int:
     """
     even = (d for d in divisors(whole, most) if ceil(whole // d / threads) * threads * d <= UNEVEN * whole)
     return max(even, default=1)
+
+
+def dividing_lanes(columns: int, lanes: int) -> int:
+    """Return the elements of the widest vectors, of at most ``lanes``, that columns are whole ones of.
+
+    Shorter vectors of a weight that is read as it lies are no slower than waiting for memory is. Vectors of
+    fewer than four elements are worth less than what they save; ``lanes`` is the answer then.
+    """
+    whole = gcd(columns, lanes)
+    return whole if whole >= LEAST_LANES else lanes

@@ -36,8 +36,9 @@ from ..passes.loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import copy_in_vectors, inline_blocks, panel_order, relayout_read, vectorize_last
+from .even_parts import dividing_lanes
 from .operand_layout import block_of_result, load_of, pad_operands, producer_of
-from .tile_choice import FMAS_IN_FLIGHT, ROW_STREAMS, dividing_lanes, tile_choice
+from .tile_choice import FMAS_IN_FLIGHT, ROW_STREAMS, tile_choice
 
 # More rows use what is packed into panels often enough. On 2 threads of a Zen 3, by 4096 x 4096: 16 rows take
 # 4.3 ms (10.7 by `matmul`), 32 rows 7.1 (14.4), 64 rows 13.4 (19.4), 128 rows 29.1 (33.8).

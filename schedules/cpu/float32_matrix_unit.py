@@ -36,9 +36,9 @@ from .matrix_unit_space import (
     steps_of_sum,
     tiles_around,
 )
-from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
 from .sum_blocks import SUM_BYTES, Blocking, with_sum_blocks
 from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
+from .weight_panels import PACK_FIRST, PACK_IN_BLOCK
 
 # Cycles on a Xeon with AMX, loads included: of a row of a product of tiles, two of them below each other or
 # one; of storing and loading a row of sums. Of a vector of products by other instructions, and of packing an

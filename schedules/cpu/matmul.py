@@ -11,10 +11,11 @@ from typing import Any
 from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
+from .even_parts import dividing_lanes
 from .flat_rows import schedule_tiles, tiles_algorithm, tiles_of_lines_or_all
-from .operand_layout import PACK_NOTHING
 from .shared_panels import shares_columns, tile_of_shared_panels
-from .tile_choice import ROW_STREAMS, TALL_ROWS, VECTOR_CANDIDATES, TileChoice, dividing_lanes, tile_choice
+from .tile_choice import ROW_STREAMS, TALL_ROWS, VECTOR_CANDIDATES, TileChoice, tile_choice
+from .weight_panels import PACK_NOTHING
 
 # A weight packed for so few rows is hardly used.
 _FEW_ROWS = 3

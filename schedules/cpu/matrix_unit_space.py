@@ -12,9 +12,9 @@ from ..nests.contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..passes.tile_step import fits_tiles, rows_of_parts
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .even_parts import divisors
-from .operand_layout import PACK_FIRST, PACK_IN_BLOCK
 from .tile_choice import TileChoice, tile_choice
 from .tile_space import beside_constraint, blocking_constraints
+from .weight_panels import PACK_FIRST, PACK_IN_BLOCK
 from .weight_reading import BESIDE_CANDIDATES
 
 # What a load adds to the cost of a product of tiles: 1024 cubed, bfloat16, takes 1.3 of the time in tiles of

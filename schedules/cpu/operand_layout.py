@@ -1,8 +1,8 @@
-"""How the operands of a register tile are laid out: data padded or turned, the weight packed into panels."""
+"""How the operands of a register tile are laid out: data padded or turned, axes filled up to whole tiles."""
 
 from __future__ import annotations
 
-from math import ceil, prod
+from math import prod
 from typing import Any
 
 import tvm
@@ -10,26 +10,17 @@ from tvm import s_tir
 from tvm.tirx import Var
 
 from ...machine.facts import LINE_BYTES, line_elements
-from ..analysis import loops_inside
 from ..expressions import index_variables, loads_of
 from ..nests.contraction import Contraction
 from ..passes.loop_partition import partition
-from ..passes.turned_squares import mark_square
 from ..restatement import is_step
 from ..transforms import (
-    PACKING_MARK,
     copy_in_vectors,
-    inline_blocks,
     last_order,
-    panel_order,
     relayout_read,
-    split_squares,
     transpose_last,
     vectorize_last,
 )
-from ..weight_groups import Grouping, interleave, turn
-
-PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
 
 # As many lines keep all threads busy. A copy of fewer is shared by pixels, whose places cost divisions: 32
 # groups of 4 channels at 56x56 with padding take 0.76 ms with lines, 0.91 with pixels, one thread of a Zen 5.
@@ -183,120 +174,9 @@ def _channel_axis(sch: s_tir.Schedule, nest: Contraction, block: Any) -> tuple[i
     return len(indices), next(i for i, index in enumerate(indices) if index.same_as(channel))
 
 
-def pack_weight(
-    sch: s_tir.Schedule, nest: Contraction, lanes: int, nr: int, pack: int, products: int, whole_sums: int
-) -> tuple[Any, Any]:
-    """Lay the weight out in panels of nr columns (see `panel_order`); return the block that does.
-
-    ``whole_sums``: of how many sums `pad_operands` has made the channels a multiple.
-
-    A weight of which an instruction wants groups, and which is turned or interleaved in registers in the
-    call, is made longer by another copy before where it has fewer columns or sums than panels: no vector of
-    it is then cut short. That copy is the second block, else None.
-    """
-    block = sch.get_sblock(nest.block)
-    longer = None
-    if nest.columns % nr or nest.channels % whole_sums:
-        panels = producer_of(sch, block, nest.weight)
-        inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
-        along, has_masks = _is_interleaved(nest, products), ends_by_masks(nest.dtype, lanes)
-        sums = ceil(nest.channels / whole_sums) * whole_sums if has_masks else nest.channels
-        if (products > 1 and _is_turned(nest, lanes, products, sums)) or (along and has_masks):
-            longer, panels = panels, sch.cache_read(block, nest.weight, "global")
-    elif nest.weight_block:
-        panels = sch.get_sblock(nest.weight_block)
-    else:
-        panels = sch.cache_read(block, nest.weight, "global")
-    at = nest.weight_axes.index
-    batch, others = [at(axis) for axis in nest.batch], [at(axis) for axis in nest.reductions]
-    order = panel_order(len(nest.weight_axes), batch, at(nest.column), others, nr, products)
-    relayout_read(sch, block, nest.weight, panels, order)
-    if nest.constant_weight and pack == PACK_FIRST:
-        sch.annotate(panels, PACKING_MARK, True)
-    return panels, longer
-
-
 def ends_by_masks(dtype: str, lanes: int) -> bool:
     """Tell whether so many lanes are a vector of AVX-512, part of which is loaded and stored by a mask."""
     return lanes * int(tvm.DataType(dtype).bits) == _MASKED_BITS
-
-
-def _is_turned(nest: Contraction, lanes: int, products: int, sums: int) -> bool:
-    """Tell whether a weight lies along the sum, and is turned in squares of registers in the call.
-
-    ``sums``: how many panels hold.
-    """
-    if not nest.is_turned or lanes == 1:
-        return False
-    if products == 1:  # squares reach back where what is left is less
-        return nest.channels >= lanes
-    return sums % (lanes * products) == 0
-
-
-def _is_interleaved(nest: Contraction, products: int) -> bool:
-    """Tell whether panels are made, in the call, of rows of a weight, of which an instruction wants groups.
-
-    One that is constant is packed before, whatever that takes: the mark that says so is lost with the loops.
-    """
-    return products > 1 and nest.weight_axes[-1] == nest.column and not nest.constant_weight
-
-
-def is_packed_along(nest: Contraction) -> bool:
-    """Tell whether what is copied to the same row of several panels lies side by side, and varies."""
-    along = nest.weight_block is None and nest.weight_axes[-1] == nest.column
-    return along and not nest.constant_weight
-
-
-def pack_side_by_side(
-    sch: s_tir.Schedule, panels: Any, panel: Any, beside: int, grouping: Grouping | None
-) -> None:
-    """Write so many panels at once: of a large weight each row is another page, read in one stretch then.
-
-    ``panel`` is the loop over the panels.
-    """
-    inner = loops_inside(sch, panels, panel)
-    columns = 1 if grouping is None else 2  # and the elements of a group
-    _, panel = sch.split(panel, [None, beside])
-    sch.reorder(*inner[:-columns], panel, *inner[-columns:])
-
-
-def copy_panels(
-    sch: s_tir.Schedule,
-    nest: Contraction,
-    panels: Any,
-    lanes: int,
-    whole: bool,
-    grouping: Grouping | None,
-    parallel: bool,
-) -> None:
-    """Write panels in vectors; where the weight is contiguous along the sum, transpose it in registers.
-
-    ``whole``: no panel and no block of them is cut short. ``grouping``: how neighbours along the sum lie in
-    them, if they do.
-    """
-    products = 1 if grouping is None else grouping.products
-    sums = nest.channels if products == 1 else int(sch.get(sch.get_loops(panels)[-3]).extent) * products
-    squares = (whole or products == 1) and _is_turned(nest, lanes, products, sums)
-    interleaved = whole and _is_interleaved(nest, products)
-    if grouping is not None and (interleaved or squares):
-        outer = (interleave if interleaved else turn)(sch, panels, grouping)
-        if parallel:
-            sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
-        return
-    if squares:
-        if parallel:
-            outer = sch.get_loops(panels)[:-2]
-            sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
-        # The intrinsic moves elements as they are, of which TVM would make float32 where they are bfloat16.
-        as_they_are = str(sch.get(panels).reads[0].source.dtype) == nest.dtype
-        if whole and nest.channels % lanes == 0 and as_they_are:
-            transpose_last(sch, panels, lanes, nest.dtype)
-        else:
-            columns, _, row = split_squares(sch, panels, lanes)
-            mark_square(sch, row)
-            partition(sch, columns)
-    else:
-        copy_in_vectors(sch, panels, lanes, parallel)
 
 
 def copy_lines(

@@ -37,8 +37,8 @@ from ..passes.loop_partition import partition
 from ..passes.padded_taps import leave_out_filling, leave_out_padding
 from ..passes.panel_prefetch import fetch_panels
 from ..transforms import finish_tile
-from .operand_layout import PACK_IN_BLOCK, PACK_NOTHING
 from .tile_operands import lay_out, share_blocks, stored_lanes
+from .weight_panels import PACK_IN_BLOCK, PACK_NOTHING
 
 
 class TileLoops(NamedTuple):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .operand_layout import PACK_FIRST
 from .tile_choice import VECTOR_CANDIDATES, TileChoice
+from .weight_panels import PACK_FIRST
 
 # Cycles of waiting, and of an element that is packed; multiply-adds of a vector in a cycle.
 _OF_WAITING, _OF_ELEMENT, _IN_CYCLE = 80_000, 1, 2

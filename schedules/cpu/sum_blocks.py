@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .even_parts import divisors, even_divisor, even_part
-from .operand_layout import PACK_IN_BLOCK, is_packed_along
 from .tile_choice import TileChoice
+from .weight_panels import PACK_IN_BLOCK, is_packed_along
 
 # What streaming past a block adds to its time: so much past one tile of rows, or past one panel, less past
 # more. Of the stored sums a step less than so many elements of the sum deep adds as much again; if all keep

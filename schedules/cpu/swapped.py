@@ -32,10 +32,10 @@ from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import transpose_last, vectorize_last
 from .matrix_unit import schedule_matrix_unit
-from .operand_layout import PACK_FIRST
 from .register_tile import register_tile
 from .tile_choice import ROW_STREAMS, TileChoice, tile_choice, tile_cost
 from .tile_space import tile_space
+from .weight_panels import PACK_FIRST
 
 _SQUARES = (4, 8, 16)
 

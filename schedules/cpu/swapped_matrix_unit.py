@@ -15,9 +15,9 @@ from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from .matrix_unit_space import depth_of_step, instruction_for, tiles_around
-from .operand_layout import PACK_FIRST
 from .swapped import schedule_swapped, with_squares
 from .tile_choice import tile_choice
+from .weight_panels import PACK_FIRST
 
 # Tiles of so many rows of the weight, two below each other, in a block: what turns their results is in L1.
 # Time over that of blocks of 2: 0.94 to 1.0, 16 rows by 4096 x 4096 1.02.

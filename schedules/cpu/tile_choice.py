@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import ceil, gcd, prod
+from math import ceil, prod
 from typing import Any
 
 import tvm
 
 from ...machine.facts import Facts, facts
 from ..nests.contraction import Contraction
-from .even_parts import UNEVEN, even_divisor, even_part
-from .operand_layout import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
+from .even_parts import LEAST_LANES, UNEVEN, even_divisor, even_part
+from .weight_panels import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
 from .weight_reading import WeightReading
 
 # A step of the sum needs one register for the broadcast of a data value.
@@ -72,9 +72,6 @@ _STAGING_PANELS = 16
 # of a Zen 4, shares of the peak with whole vectors and with halves, 1x1: 96 to 24 channels at 56x56 0.70 and
 # 0.94, 240 to 40 at 28x28 0.78 and 0.97, 16 to 72 at 112x112 0.58 and 0.75; 576 to 96 at 14x14 0.97, 0.95.
 _WORTH_HALVES = 1.1
-
-# Vectors of fewer elements are worth no trouble.
-LEAST_LANES = 4
 
 # Vectors of a tile.
 VECTOR_CANDIDATES = (1, 2, 3, 4, 6, 8)
@@ -320,16 +317,6 @@ class TileChoice:
         """Round the row tiles of a block up to whole lines where they are more than one."""
         line = self.nest.tiles_in_line(mr)
         return rows if rows <= line else ceil(rows / line) * line
-
-
-def dividing_lanes(columns: int, lanes: int) -> int:
-    """Return the elements of the widest vectors, of at most ``lanes``, that columns are whole ones of.
-
-    Shorter vectors of a weight that is read as it lies are no slower than waiting for memory is. Vectors of
-    fewer than four elements are worth less than what they save; ``lanes`` is the answer then.
-    """
-    whole = gcd(columns, lanes)
-    return whole if whole >= LEAST_LANES else lanes
 
 
 def tile_cost(mr: int, vectors: int, of_panel: float = _LOAD) -> float:

@@ -16,23 +16,25 @@ from ..analysis import block_of, loops_inside, written_buffer
 from ..nests.contraction import Contraction
 from ..transforms import copy_in_vectors, inline_blocks, last_order
 from ..weight_groups import Grouping
+from .even_parts import dividing_lanes
 from .operand_layout import (
-    PACK_FIRST,
-    PACK_IN_BLOCK,
-    PACK_NOTHING,
     block_of_result,
     copy_lines,
-    copy_panels,
     ends_by_masks,
     hold_data,
-    pack_side_by_side,
-    pack_weight,
     pad_operands,
     producer_of,
     stage_data,
 )
 from .result_order import order_as_sums
-from .tile_choice import dividing_lanes
+from .weight_panels import (
+    PACK_FIRST,
+    PACK_IN_BLOCK,
+    PACK_NOTHING,
+    copy_panels,
+    pack_side_by_side,
+    pack_weight,
+)
 
 # One thread copies so much sooner than another wakes up.
 _LITTLE_BYTES = 32768

@@ -8,9 +8,10 @@ from __future__ import annotations
 from math import ceil
 
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from .operand_layout import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING, can_stage
+from .operand_layout import can_stage
 from .register_tile import can_ask, can_cut
 from .tile_choice import BROADCAST_REGISTERS, VECTOR_CANDIDATES, TileChoice
+from .weight_panels import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
 from .weight_reading import BESIDE_CANDIDATES
 
 # What says whether rows can be cut off.

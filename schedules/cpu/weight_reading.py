@@ -15,7 +15,7 @@ from ...machine.facts import LINE_BYTES, Facts
 from ..nests.contraction import Contraction, weight_exceeds_l2
 from ..passes.panel_prefetch import steps_between
 from ..space import Knobs
-from .operand_layout import PACK_IN_BLOCK, PACK_NOTHING, is_packed_along
+from .weight_panels import PACK_IN_BLOCK, PACK_NOTHING, is_packed_along
 
 # Panels packed side by side: 4 are read in stretches of 256 or 512 bytes, and more gain nothing. On 2 threads
 # of a Zen 3, 128 rows by 4096 x 4096 take 36 ms with 1, 32.7 with 2, 32.3 with 4, 33.7 with 8, 70 rows with 4

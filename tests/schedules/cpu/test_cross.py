@@ -6,8 +6,8 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for, schedule_rules
 from tunesmith.schedules.assembly import inner_loop
-from tunesmith.schedules.cpu.operand_layout import PACK_FIRST
 from tunesmith.schedules.cpu.register_tile import register_tile
+from tunesmith.schedules.cpu.weight_panels import PACK_FIRST
 from tunesmith.tuning.records.compilation import build
 from tvm import s_tir
 

@@ -17,7 +17,7 @@ from tunesmith.schedules.cpu.channels_first import (
     FLOAT32_MATRIX_UNIT_FLAT_PIXELS,
     WIDENED_FLAT_PIXELS,
 )
-from tunesmith.schedules.cpu.operand_layout import PACK_IN_BLOCK, PACK_NOTHING
+from tunesmith.schedules.cpu.weight_panels import PACK_IN_BLOCK, PACK_NOTHING
 from tunesmith.schedules.forms.flat_pixels import restate
 from tunesmith.schedules.nests.contraction import find_contraction
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text

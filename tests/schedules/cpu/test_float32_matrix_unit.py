@@ -21,8 +21,8 @@ from tunesmith.schedules.cpu.channels_first import (
 )
 from tunesmith.schedules.cpu.float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from tunesmith.schedules.cpu.matmul import MATMUL
-from tunesmith.schedules.cpu.operand_layout import PACK_IN_BLOCK
 from tunesmith.schedules.cpu.tile_choice import TileChoice
+from tunesmith.schedules.cpu.weight_panels import PACK_IN_BLOCK
 from tunesmith.schedules.cpu.winograd import WINOGRAD
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.tuning.measuring.verification import expected_output, inputs_of

@@ -9,8 +9,8 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
-from tunesmith.schedules.cpu.operand_layout import PACK_FIRST, PACK_IN_BLOCK
 from tunesmith.schedules.cpu.swapped import SWAPPED
+from tunesmith.schedules.cpu.weight_panels import PACK_FIRST, PACK_IN_BLOCK
 from tunesmith.schedules.cpu.widened import WIDENED_MATMUL
 from tunesmith.schedules.forms.swapped import OUTPUT, TURNED, find_swapped, restate
 from tunesmith.schedules.nests.contraction import find_contraction
