@@ -50,6 +50,8 @@ def tiles_of_lines_or_all(func: Any, choice: TileChoice, default: Knobs) -> Knob
     rows = min(candidates, key=lambda mr: choice.cost_of(found.rows, mr, vectors))
     one_axis = find_contraction(restate(func, rows))
     assert one_axis is not None, "the form is a product"
+    if one_axis.columns != nest.columns:  # of one column and many rows it is the rows that are columns
+        return lines
     flat = replace(choice, nest=one_axis)
     tile = {**default, "mr": rows, **flat.blocks(rows, default["nr"])}
     cost = choice.cost_of(found.rows, rows, vectors)

@@ -7,17 +7,19 @@ from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
 from tvm_ffi import structural_walk
 
 from ..expressions import is_choice
 
 
 def may_need_masks(func: Any) -> bool:
-    """Tell whether a function has vectorized loops with a condition or choice of their lanes in them."""
+    """Tell whether a function has vectorized loops with a condition or choice in them, to be masks."""
     found: list[Any] = []
 
     def look_into(loop: Any) -> None:
-        if loop.kind == tirx.ForKind.VECTORIZED and not found and _chooses(loop):
+        vectorized = loop.kind == tirx.ForKind.VECTORIZED
+        if vectorized and not found and (_chooses(loop) or adds_chosen(loop)):
             found.append(loop)
 
     if isinstance(func, tirx.PrimFunc):
@@ -46,10 +48,31 @@ def _chooses(loop: Any) -> bool:
     return any(depends(condition, lanes) for condition in conditions)
 
 
+def _is_vector(loop: Any) -> bool:
+    """Tell whether a loop is vectorized, of a number of lanes that is known."""
+    vectorized = loop.kind == tirx.ForKind.VECTORIZED and isinstance(loop.extent, tirx.IntImm)
+    return vectorized and int(loop.extent) > 1
+
+
 def chooses_by_lane(loop: Any) -> bool:
     """Tell whether a loop is vectorized and has conditions of its lanes."""
-    vectorized = loop.kind == tirx.ForKind.VECTORIZED and isinstance(loop.extent, tirx.IntImm)
-    return vectorized and int(loop.extent) > 1 and _chooses(loop)
+    return _is_vector(loop) and _chooses(loop)
+
+
+def adds_chosen(loop: Any) -> bool:
+    """Tell whether a vectorized loop adds up elements that all its lanes read, or none, by a condition."""
+    body = loop.body.then_case if isinstance(loop.body, tirx.IfThenElse) else loop.body
+    if not _is_vector(loop) or not isinstance(body, tirx.BufferStore) or not adds_up(body):
+        return False
+    calls: list[Any] = []
+    structural_walk(body.value, (tvm.ir.Call, calls.append))
+    return any(is_choice(call) and depends(call.args[1], [loop.loop_var]) for call in calls)
+
+
+def adds_up(store: Any) -> bool:
+    """Tell whether a statement adds to what it stores."""
+    total = store.value.a if isinstance(store.value, tirx.Add) else None
+    return isinstance(total, TensorLoad) and total.source.same_as(store.buffer)
 
 
 def depends(expression: Any, variables: Iterable[Any]) -> bool:

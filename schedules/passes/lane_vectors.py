@@ -17,8 +17,8 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_map, structural_walk
 
 from ...machine.vector_math import POLYNOMIAL_CALLS
-from ..expressions import conjunction, is_choice, is_one, op_name
-from .lane_conditions import depends
+from ..expressions import conjunction, is_choice, is_one, loads_of, op_name
+from .lane_conditions import adds_up, depends
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
@@ -42,6 +42,7 @@ class Lanes:
         self._var, self._lanes = var, lanes
         self._analyzer = sym.Analyzer()
         self._analyzer.bind(var, tvm.ir.Range(0, lanes))
+        self._is_added = False
 
     def statement(self, statement: Any, mask: Any) -> Any:
         """Return a statement on vectors; ``mask`` says which lanes take part, None for all."""
@@ -54,6 +55,7 @@ class Lanes:
         if isinstance(statement, tirx.BufferStore) and self._chooses_reads(statement.value):
             return self._choice_of_reads(statement, mask)
         if isinstance(statement, tirx.BufferStore):
+            self._is_added = adds_up(statement)
             value, at = self._vector(statement.value, mask), self._place(statement.buffer, statement.indices)
             if not isinstance(at[-1], tirx.Ramp):
                 raise NoVectors
@@ -117,10 +119,14 @@ class Lanes:
             raise NoVectors
         condition, taken, other = choice.args
         uniform, varying = self._parts(condition)
-        otherwise = self._vector(other, mask)
-        value = self._vector(taken, self._both(mask, varying))
-        if varying:
-            value = self._selected(self._both(mask, varying), value, otherwise)
+        otherwise, masks = self._vector(other, mask), self._both(mask, varying)
+        if uniform and self._is_added and loads_of(taken):
+            # All lanes or none: a branch would be taken anew in each step of a sum.
+            masks = _all([*([] if masks is None else [masks]), tirx.Broadcast(_all(uniform), self._lanes)])
+            uniform = []
+        value = self._vector(taken, masks)
+        if masks is not None and not masks.same_as(mask):
+            value = self._selected(masks, value, otherwise)
         return tirx.if_then_else(_all(uniform), value, otherwise) if uniform else value
 
     def _selected(self, mask: Any, value: Any, otherwise: Any) -> Any:

@@ -164,11 +164,13 @@ def _block_in(loop: Any, wanted: Callable[[Any], bool]) -> tuple[Any, list[Any]]
 
 def _shortened(note: Any) -> Any:
     """Return the loop after a note, over the taps that its tile has or meets; another statement as it is."""
+    if note.attr_key not in (FILLED_MARK, FIRST_MARK):
+        return note
+    # Of a loop that was cut to one iteration TVM leaves a zero of 32 bits, to which nothing can be added.
+    value = Analyzer().simplify(note.value)
     if note.attr_key == FILLED_MARK:
-        return _without_filling(note.body, note.value, [int(number) for number in note.node[2:]])
-    if note.attr_key == FIRST_MARK:
-        return _without_padding(note.body, note.value, *(int(number) for number in note.node))
-    return note
+        return _without_filling(note.body, value, [int(number) for number in note.node[2:]])
+    return _without_padding(note.body, value, *(int(number) for number in note.node))
 
 
 def _without_filling(loop: Any, tile: Any, zeros: Sequence[int]) -> Any:

@@ -147,3 +147,10 @@ def test_knobs_of_the_other_tiles_are_refused():
         CONV2D.scheduled(func, AVX2, {"rows": CONV2D.space(func, AVX2).knobs[0].values[1], "skip": 1})
     with pytest.raises(InputError, match="rows is 0 or"):
         CONV2D.scheduled(func, AVX2, {"rows": 3})
+
+
+def test_one_column_has_tiles_of_lines_only(target):
+    """Of one axis of rows and one column the rows would be taken for columns, and no tile fit one row."""
+    workload = ts.workload("conv2d_transpose", n=1, h=11, w=9, ci=30, co=1, kh=5, kw=5, stride=1, padding=4)
+    space = CONV2D.space(workload.func, target)
+    assert "rows" not in space.default and space.allows(space.default)

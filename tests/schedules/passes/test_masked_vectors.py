@@ -331,3 +331,13 @@ def test_code_generation_masks():
         code_generation.generate_code(mod, t).mod.inspect_source("ll") for t in (WITH_MASKS, WITHOUT)
     )
     assert "masked.store.v16f32" in masked and "masked.store.v16f32" not in plain
+
+
+def test_whole_vectors_that_a_sum_reads_or_not_are_masked(assert_right):
+    """Of a panel of four vectors the last has one: a branch in each step would keep sums out of registers."""
+    workload = ts.workload("matmul", m=8, n=80, k=20)
+    knobs = {"pack": 0, "nr": 4 * LANES, "mr": 4, "block_columns": 2}
+    schedule = schedules.rule("matmul").scheduled(workload.func, WITH_MASKS, knobs)
+    script = code_generation.finished(schedule.mod, WITH_MASKS).script()
+    assert "T.masked_load" in script and "T.if_then_else" not in script
+    assert_right(workload, schedule)

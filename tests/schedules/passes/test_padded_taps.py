@@ -107,6 +107,7 @@ def test_a_weight_has_as_many_taps_as_meet_a_phase():
         {"kh": 4, "kw": 5, "stride": 3, "padding": 1, "co": 48},
         {"kh": 1, "kw": 2, "stride": 3, "co": 32},
         {"kh": 3, "kw": 3, "stride": 2, "co": 5},  # a tile's columns are of several phases
+        {"h": 2, "w": 128, "ci": 64, "kh": 3, "kw": 3, "stride": 2, "padding": 1, "output_padding": 1},
     ],
 )
 @pytest.mark.parametrize("skip", [0, 1])
