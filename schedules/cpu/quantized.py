@@ -18,11 +18,12 @@ from typing import Any
 
 from ...machine.dot_instructions import WIDE, DotInstruction, dot_instruction
 from ..dot_product import with_instruction
-from ..nests.contraction import Contraction, find_contraction
+from ..nests.contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..rule import ScheduleRule
 from ..space import Knobs, KnobSpace
 from .register_tile import register_tile
-from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
+from .shared_panels import shares_columns
+from .tile_choice import CLEARLY, FMAS_IN_FLIGHT, ROW_STREAMS, TileChoice, tile_choice
 from .tile_space import tile_space
 
 # Products are computed ahead of additions; with fewer left, LLVM spills sums where requantisation follows.
@@ -34,6 +35,14 @@ _ENOUGH_ROWS = 4
 
 # A weight packed for so few rows is hardly used.
 _FEW_ROWS = 3
+
+# What the loads of a tile's panel and of its data add to the cost of a step, the tiles that are tried, and
+# registers that these leave. On 2 threads of a Zen 5, time over that of 8 or fewer rows by 2 vectors: 49x49
+# pixels of 192 to 40 channels, 3x3, by 7 rows and 3 vectors 0.76, 10x10 of 256 to 144 by 5 and 3 0.74, 13x13
+# of 384 to 144, 1x1, by 13 and 1 0.81, 52x52 of 192 to 80 0.89; 200 x 512 x 48 by 8 and 3 0.76, but 500 x 128
+# x 100, of which no line ends within a tile, by 14 and 1 1.11. With 5 vectors LLVM spills sums: 0.9 to 3.6.
+_ROW_LOADS, _COLUMN_LOADS = 0.35, 0.125
+_WIDTHS, _MOST_ROWS, _FOR_REQUANTISATION = (1, 2, 3, 4), 14, 3
 
 
 def quantized_space(func: Any, target: Any) -> KnobSpace | None:
@@ -68,13 +77,38 @@ def _algorithm(knobs: Knobs) -> str | None:
 def _default(choice: TileChoice) -> dict[str, int]:
     """Choose a tile without a search: as many rows as L1 has ways, evenly, and two vectors or more.
 
-    Where products and additions are two instructions, as many rows as pad least.
+    Or another that pads clearly less. Where products and additions are two instructions, as many rows as pad
+    least.
     """
     mr = choice.even_rows(min(choice.most_rows, ROW_STREAMS))
     if choice.temporaries and mr > _ENOUGH_ROWS:
         mr = min(range(mr, _ENOUGH_ROWS - 1, -1), key=lambda rows: choice.nest.tiles_in_line(rows) * rows)
-    nr = choice.wide_vectors(mr) * choice.lanes
+    vectors = choice.wide_vectors(mr)
+    if not choice.temporaries:
+        mr, vectors = _tile_of_less_padding(choice, mr, vectors)
+    nr = vectors * choice.lanes
     return {"lanes": choice.lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr)}
+
+
+def _tile_of_less_padding(choice: TileChoice, mr: int, vectors: int) -> tuple[int, int]:
+    """Return the tile of the least cost, or the given one where none is clearly cheaper: rows and vectors."""
+    nest, by_columns = choice.nest, shares_columns(choice, mr, vectors)
+
+    def cost(tile: tuple[int, int]) -> float:
+        rows, width = tile
+        padded = nest.tiles_in_line(rows) * rows * choice.computed_columns(width)
+        return padded * (1 + _ROW_LOADS / rows + _COLUMN_LOADS / width)
+
+    widths = _WIDTHS[1:] if nest.plain else _WIDTHS
+    tiles = [
+        (rows, width)
+        for rows, width in choice.tiles(widths, _ENOUGH_ROWS, _MOST_ROWS)
+        if rows * width >= FMAS_IN_FLIGHT
+        and (rows + 1) * width + _FOR_REQUANTISATION <= choice.machine.vector_registers
+        and (shares_columns(choice, rows, width) == by_columns or not weight_exceeds_l2(nest, choice.machine))
+    ]
+    best = min([(mr, vectors), *tiles], key=cost)
+    return best if cost(best) < CLEARLY * cost((mr, vectors)) else (mr, vectors)
 
 
 QUANTIZED = ScheduleRule(

@@ -16,6 +16,7 @@ from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.c_source import c_source
 from tunesmith.schedules.cpu.quantized import QUANTIZED
 from tunesmith.schedules.forms.widened import restate
+from tunesmith.tuning.records.compilation import build
 from tvm import te
 
 CONV = {"n": 2, "h": 7, "w": 9, "ci": 8, "co": 48, "kh": 3, "kw": 3, "padding": 1, "data_zero": 100}
@@ -30,6 +31,7 @@ WORKLOADS = {
     "pixel_by_pixel": ("quantized_conv2d", {**CONV, "kh": 1, "kw": 1, "padding": 0}),
 }
 
+VNNI = as_target({"kind": "llvm", "mcpu": "znver4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
 HERE = dot_instruction(ts.host_target(), "uint8", "int8")
 summing = pytest.mark.skipif(HERE is None, reason="this CPU sums no products of bytes")
 
@@ -277,3 +279,22 @@ def test_columns_of_two_phases_need_not_be_contiguous(target, assert_right):
     shape = {"n": 1, "h": 5, "w": 33, "ci": 2, "co": 48, "kh": 5, "kw": 2, "stride": 2}
     workload = ts.workload("conv2d_transpose", dtype="int8", **shape)
     assert_right(workload, QUANTIZED.scheduled(workload.func, target))
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [
+        ({"h": 49, "ci": 192, "co": 40}, (7, 3)),
+        ({"h": 13, "ci": 64, "co": 144}, (13, 1)),
+        ({"h": 16, "ci": 64, "co": 64}, (8, 2)),
+        ({"h": 20, "ci": 32, "co": 80}, (10, 1)),
+    ],
+)
+def test_a_tile_pads_few_rows_and_columns_and_keeps_its_sums_in_registers(shape, tile):
+    workload = ts.workload(
+        "quantized_conv2d", n=1, w=shape["h"], kh=3, kw=3, padding=1, data_zero=3, zero=2, **shape
+    )
+    knobs = QUANTIZED.space(workload.func, VNNI).default
+    assert (knobs["mr"], knobs["nr"] // knobs["lanes"]) == tile
+    loop = inner_loop(build(QUANTIZED.scheduled(workload.func, VNNI), VNNI).mod.inspect_source("s"))
+    assert (loop.multiply_adds % (tile[0] * tile[1]), loop.stores, loop.spills) == (0, 0, 0)
