@@ -148,7 +148,7 @@ def _facts() -> Iterator[Check]:
 def _peaks() -> Iterator[Check]:
     from .peaks import measured_peaks
 
-    peaks = measured_peaks()
+    peaks = measured_peaks(refresh=True)
     rates = ", ".join(f"{dtype} {rate:.0f}" for dtype, rate in peaks.gflops.items())
     yield Check("peak GFLOP/s", True, f"{rates} on {peaks.threads} threads")
     reading = f"L1 {peaks.l1_gbps:.0f}, L2 {peaks.l2_gbps:.0f}, L3 {peaks.l3_gbps:.0f}"

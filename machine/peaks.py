@@ -86,6 +86,13 @@ class Peaks:
         gflops = self.gflops.get(dtype, self.gflops[nearest])
         return max(flops / (gflops * 1e9), bytes_moved / (self.memory_gbps * 1e9))
 
+    def or_better(self, other: Peaks) -> Peaks:
+        """Return these limits, or the others where those are higher."""
+        mine, others = asdict(self), asdict(other)
+        rates = {name: max(mine[name], others[name]) for name in mine if name != "gflops"}
+        gflops = {dtype: max(rate, other.gflops.get(dtype, 0.0)) for dtype, rate in self.gflops.items()}
+        return Peaks(gflops=gflops, **rates)
+
 
 def roofline_seconds(flops: float, bytes_moved: float, dtype: str) -> float:
     """Return the least time in seconds in which this machine can do a computation (see `Peaks.seconds`)."""
@@ -98,11 +105,12 @@ def measured_peaks(refresh: bool = False) -> Peaks:
     Parameters
     ----------
     refresh : bool
-        Measure again, and keep that.
+        Measure again, and keep the better of each: what else runs can only take from a limit.
     """
     if refresh:
+        kept, now = _load(), _measure()
+        _store(now if kept is None else now.or_better(kept))
         _peaks_of_process.cache_clear()
-        _store(_measure())
     return _peaks_of_process()
 
 

@@ -222,6 +222,16 @@ class Rpc:
         return self._folder / f"{address.rpartition(':')[2]}.log"
 
 
+@pytest.fixture
+def kept_peaks(monkeypatch):
+    """Take this machine's limits, which `doctor` measures again in 2 s, as they were measured."""
+    from tunesmith.machine import peaks
+
+    kept = peaks.measured_peaks()
+    monkeypatch.setattr(peaks, "_measure", lambda: kept)
+    return kept
+
+
 @pytest.fixture(scope="session")
 def rpc(tmp_path_factory):
     """A tracker with two servers of key `pair` and one of key `single`."""

@@ -6,6 +6,8 @@ from tunesmith.tuning.measuring.tasks import Ran
 from tunesmith.tuning.records.record import Status
 from tunesmith.tuning.remote import diagnosis as remote_diagnosis
 
+pytestmark = pytest.mark.usefixtures("kept_peaks")
+
 
 def test_doctor_prints_every_check_and_tunes(run):
     outcome = run("doctor", "--json")

@@ -3,14 +3,16 @@
 import importlib.metadata
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import tunesmith
-from tunesmith.machine import diagnosis, facts
+from tunesmith.machine import diagnosis, facts, peaks
 from tunesmith.machine.diagnosis import diagnose
 from tunesmith.machine.process import require_sound_tvm, usable_cpus
 
 VERSION = importlib.metadata.version
+pytestmark = pytest.mark.usefixtures("kept_peaks")
 
 
 def found(name):
@@ -120,3 +122,11 @@ def test_more_threads_than_cpus(monkeypatch):
     check = found("TVM's threads")
     assert not check.ok
     assert "set TVM_NUM_THREADS=0" in check.advice
+
+
+def test_limits_are_measured_again(kept_peaks, monkeypatch, tmp_path):
+    """Those that were first measured on a busy machine would be too low for good."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    peaks._store(replace(kept_peaks, memory_gbps=kept_peaks.memory_gbps / 7))
+    peaks._peaks_of_process.cache_clear()
+    assert found("bandwidth in GB/s").found.startswith(f"memory {kept_peaks.memory_gbps:.0f}, ")

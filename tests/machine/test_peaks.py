@@ -158,12 +158,15 @@ def test_peaks_are_measured_once(measurements, tmp_path):
     assert len(list((tmp_path / "tunesmith").iterdir())) == 1
 
 
-def test_refresh_measures_again_and_keeps_that(measurements):
+def test_refresh_measures_again_and_keeps_the_better_of_each(measurements, monkeypatch):
     measured_peaks()
     assert measured_peaks(refresh=True).memory_gbps == 11.0
     new_process()
     assert measured_peaks().memory_gbps == 11.0
     assert len(measurements) == 2
+    rates = {dtype: rate + 1 for dtype, rate in SOME.gflops.items()}
+    monkeypatch.setattr(peaks, "_measure", lambda: replace(SOME, memory_gbps=3.0, gflops=rates))
+    assert measured_peaks(refresh=True) == replace(SOME, memory_gbps=11.0, gflops=rates)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"gflops": 3}', '{"gflops": {"float32": "?"}}'])
