@@ -223,3 +223,15 @@ def test_a_buffer_is_a_part_of_l2(dtype, size, mcpu):
 )
 def test_squares_in_a_row_of_a_block(count, wanted, squares):
     assert squares_in_block(count, wanted) == squares
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "squares"),
+    [("float32", 8192, 2), ("float32", 8208, 1), ("float64", 4096, 2), ("float16", 16384, 1)],
+)
+def test_past_the_caches_lines_are_written_in_pairs(dtype, rows, squares):
+    """Where squares of 16 lanes, as wide as a line, are even in number along the output's rows."""
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+    workload = ts.workload("transpose", dtype=dtype, a=1, b=1, c=rows, d=4096, order="abdc")
+    default = TRANSPOSE.space(workload.func, target).default
+    assert (default["stream"], default["squares"]) == (1, squares)
