@@ -320,10 +320,15 @@ def test_every_function_of_a_legalised_model_is_scheduled(target, assert_same_ou
 
 
 @pytest.mark.parametrize(
-    ("rows", "loops"), [(128, ["parallel", "serial", "vectorized"]), (8, ["parallel", "vectorized"])]
+    ("rows", "loops"),
+    [
+        (128, ["parallel", "serial", "vectorized"]),
+        (8, ["parallel", "vectorized"]),
+        (1024, ["parallel", "serial", "serial", "vectorized"]),  # 256 are enough to share
+    ],
 )
 def test_an_index_is_taken_apart_once_a_row_where_there_are_many(rows, loops, target):
-    func = as_prim_func(of(topi.transpose, (rows // 4, 4, 4096), axes=(1, 0, 2)))
+    func = as_prim_func(of(topi.transpose, (4, rows // 4, 4096), axes=(1, 0, 2)))
     kinds = []
     nest = GENERAL.scheduled(func, target).mod["main"].body
     structural_walk(nest, [(tvm.tirx.For, lambda loop: kinds.append(int(loop.kind)))])
