@@ -22,6 +22,7 @@ from ..nests.channels_first import ChannelsFirst, find_channels_first
 from ..restatement import is_step
 from ..rule import ScheduleRule, rule_in_form
 from ..space import Knob, KnobSpace
+from ..transforms import spread
 from .conv2d import CONV2D
 from .even_parts import LEAST_LANES
 from .float32_matrix_unit import FLOAT32_MATRIX_UNIT
@@ -145,8 +146,8 @@ def schedule_flat_pixels(
     steps = [name for name in block_names(sch) if is_step(name)]
     inner.rewrite(sch, **knobs)
     for name in steps:
-        *lines, _ = sch.get_loops(sch.get_sblock(name))
-        sch.parallel(sch.fuse(*lines))
+        loops = sch.get_loops(sch.get_sblock(name))
+        spread(sch, loops[:-1], prod(int(sch.get(loop).extent) for loop in loops), 1)
 
 
 def _of_flat_pixels(inner: ScheduleRule, name: str) -> ScheduleRule:

@@ -82,7 +82,7 @@ def _find_groups(func: Any) -> ChannelsFirst | None:
     return chain if chain.is_simple(func) else None
 
 
-def groups_of(found: ChannelsFirst) -> int:
+def _groups_of(found: ChannelsFirst) -> int:
     """Return how many groups of channels there are."""
     return int(found.data.source.shape[1]) // int(found.weight.source.shape[1])
 
@@ -149,7 +149,7 @@ def _define(found: ChannelsFirst, apart: int) -> list[Any]:
     extents = pixels_of(found.output)
     x, w, *others = placeholders([found.image, found.weight.source, *found.beside])
     images, outputs = (int(extent) for extent in found.output.shape[:2])
-    channels, groups, none = int(w.shape[1]), groups_of(found), [whole(0)] * len(extents)
+    channels, groups, none = int(w.shape[1]), _groups_of(found), [whole(0)] * len(extents)
     image = _image(found, x) if _picks(found) else x
 
     def tap(*index: Any) -> Any:
@@ -191,6 +191,6 @@ def _image(found: ChannelsFirst, x: Any) -> Any:
 
 def _column(found: ChannelsFirst, apart: int, n: Any, o: Any, *place: Any) -> tuple[Any, ...]:
     """Return where the sums have a pixel of an output."""
-    extents, groups = pixels_of(found.output), groups_of(found)
+    extents, groups = pixels_of(found.output), _groups_of(found)
     channel = unflat([int(found.output.shape[1]) // groups], o) if groups > 1 else [o]
     return (n, *channel, flat(extents, whole(0), place)) if apart else (*channel, flat(extents, n, place))

@@ -18,10 +18,11 @@ from tunesmith.schedules.cpu.channels_first import (
     WIDENED_FLAT_PIXELS,
 )
 from tunesmith.schedules.cpu.weight_panels import PACK_IN_BLOCK, PACK_NOTHING
-from tunesmith.schedules.forms.flat_pixels import restate
+from tunesmith.schedules.forms.flat_pixels import PICKED, restate
 from tunesmith.schedules.nests.contraction import find_contraction
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
 from tvm import te
+from tvm.tirx import ForKind
 
 AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
 ENDED = {"bias": 1, "relu": 1, "residual": 1}
@@ -204,3 +205,10 @@ def test_pixels_are_those_that_the_window_meets_wherever_it_begins(target, run):
     (found,) = run(schedule, (image, weight))
     expected = np.einsum("cpq,oc->opq", image[0, :, :, 1::3], weight[:, :, 0, 0])
     np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "parallel"), [(16, False), (96, True)])
+def test_a_few_pixels_are_picked_by_one_thread(size, parallel):
+    schedule = FLAT_PIXELS.scheduled(pointwise(h=size, w=size, stride=2).func, AVX512)
+    loops = schedule.get_loops(schedule.get_sblock(PICKED))
+    assert (schedule.get(loops[0]).kind == ForKind.PARALLEL) == parallel
