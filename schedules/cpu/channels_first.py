@@ -22,7 +22,7 @@ from ..nests.channels_first import ChannelsFirst, find_channels_first
 from ..restatement import is_step
 from ..rule import ScheduleRule, rule_in_form
 from ..space import Knob, KnobSpace
-from ..transforms import spread
+from ..transforms import LEAST_PARALLEL_WORK, enough_to_share
 from .conv2d import CONV2D
 from .even_parts import LEAST_LANES
 from .float32_matrix_unit import FLOAT32_MATRIX_UNIT
@@ -147,7 +147,8 @@ def schedule_flat_pixels(
     inner.rewrite(sch, **knobs)
     for name in steps:
         loops = sch.get_loops(sch.get_sblock(name))
-        spread(sch, loops[:-1], prod(int(sch.get(loop).extent) for loop in loops), 1)
+        if prod(int(sch.get(loop).extent) for loop in loops) >= LEAST_PARALLEL_WORK:
+            sch.parallel(sch.fuse(*enough_to_share(sch, loops[:-1])))
 
 
 def _of_flat_pixels(inner: ScheduleRule, name: str) -> ScheduleRule:

@@ -26,7 +26,6 @@ After::
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import tvm
 from tvm import s_tir
@@ -53,7 +52,7 @@ from ..passes.aligned_rows import LEAST_VECTORS
 from ..passes.loop_partition import partition
 from ..passes.streaming import STREAM_MARK, row_lanes, stream_output
 from ..rule import ScheduleRule
-from ..transforms import attempt, spread, vectorize_last
+from ..transforms import attempt, enough_to_share, spread, vectorize_last
 from .general_reduction import schedule_reduction
 from .general_space import fills_vectors, general_space
 
@@ -70,11 +69,6 @@ _LEAST_VECTORS_OF_POLYNOMIALS = 50
 
 # So many rows are spread without the vectors in them: an index is taken apart once a row, not once a vector.
 _ENOUGH_ROWS = 64
-
-# So many iterations are shared by threads without the loops in them: to find where each short row lies takes
-# longer than its copy. (12, 128, 64), its first two axes exchanged, takes 0.69 to 0.72 of the time, 8 of (12,
-# 197, 64) 0.97, 70x70 of 32 channels resized by 2 0.84 (2 threads of a Zen 5).
-_ENOUGH_SHARED = 128
 
 
 def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: int) -> None:
@@ -172,18 +166,11 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
         outer = [inner]
     lines = [p for p in sch.get_producers(block) if _is_line(sch, str(sch.get(p).name_hint))]
     # What lies in memory like one axis has one index.
-    shared = outer if lines or flat_axes(sch, name) > 1 else _enough_to_share(sch, outer)
+    shared = outer if lines or flat_axes(sch, name) > 1 else enough_to_share(sch, outer)
     at = spread(sch, shared, prod(extents) * (_CALL if uses_calls(sch, name) else 1), parallel)
     for producer in lines:
         if attempt(sch.compute_at, producer, at):
             partition(sch, sch.get_loops(producer)[-1])
-
-
-def _enough_to_share(sch: s_tir.Schedule, loops: list[Any]) -> list[Any]:
-    """Return the fewest outermost loops that are enough for threads: of all, indices would be taken apart."""
-    iterations = [prod(int(sch.get(loop).extent) for loop in loops[:count]) for count in range(1, len(loops))]
-    count = next((at for at, shared in enumerate(iterations, 1) if shared >= _ENOUGH_SHARED), len(loops))
-    return loops[:count]
 
 
 def _can_stream(sch: s_tir.Schedule, name: str) -> bool:
