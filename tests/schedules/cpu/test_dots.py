@@ -8,6 +8,7 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target, host_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
+from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.dots import DOTS
 from tunesmith.schedules.passes.loop_partition import partition_loops
@@ -175,3 +176,12 @@ def test_a_point_outside_is_refused(knobs, target):
     workload = ts.workload("matmul", m=3, n=64, k=256, transpose="NT")
     with pytest.raises(InputError):
         DOTS.scheduled(workload.func, target, knobs)
+
+
+@pytest.mark.parametrize(("depth", "fetches"), [(2144, 1), (2148, 0)])
+def test_sums_that_end_within_a_vector_stay_in_registers(depth, fetches):
+    """With fetches they would not: LLVM stores those of whole vectors in each step."""
+    func = ts.workload("linear", m=3, n=864, k=depth).func
+    assert DOTS.space(func, AVX512).default["fetch"] == fetches
+    loop = inner_loop(generate_code(DOTS.scheduled(func, AVX512).mod, AVX512).mod.inspect_source("s"))
+    assert (loop.bits, loop.stores, loop.spills) == (512, 0, 0)
