@@ -29,7 +29,7 @@ _COLUMNS = [
 @rpc_options
 @common_options
 def doctor(rpc_tracker: str | None, rpc_key: str | None, as_json: bool) -> int:
-    """Check this machine and this installation, and run a tiny tuning.
+    """Check this machine and this installation, measure its limits anew, and run a tiny tuning.
 
     With a tracker, that it and its servers can be measured on as well: one server of the key, or one of
     every key. Exit status 1 if a check fails.

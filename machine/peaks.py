@@ -108,9 +108,11 @@ def measured_peaks(refresh: bool = False) -> Peaks:
         Measure again, and keep the better of each: what else runs can only take from a limit.
     """
     if refresh:
-        kept, now = _load(), _measure()
-        _store(now if kept is None else now.or_better(kept))
+        kept, found = _load(), _measure()
+        found = found if kept is None else found.or_better(kept)
+        _store(found)
         _peaks_of_process.cache_clear()
+        return found
     return _peaks_of_process()
 
 

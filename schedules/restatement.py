@@ -11,6 +11,8 @@ from tvm.ir import Range, TensorLoad
 from tvm.tirx import IndexMap, IterVar
 from tvm_ffi import structural_map
 
+from .analysis import block_names
+
 STEP = "step_"
 """How the names of blocks begin that are steps of their own, before or after what a schedule looks for."""
 
@@ -18,6 +20,11 @@ STEP = "step_"
 def is_step(name: str) -> bool:
     """Tell whether a block is a step of its own: a form has made it, and its rule schedules it."""
     return name.startswith(STEP)
+
+
+def steps_of(sch: s_tir.Schedule) -> list[str]:
+    """Return the names of the blocks that are steps of their own."""
+    return [name for name in block_names(sch) if is_step(name)]
 
 
 def with_stages(func: Any, block: str, operands: Sequence[Any], tensors: Sequence[Any]) -> Any:

@@ -14,12 +14,11 @@ from typing import Any
 from tvm import s_tir
 
 from ...machine.facts import facts
-from ..analysis import block_names
 from ..forms import flat_pixels
 from ..forms.channels_last import IMAGE, RESULT, TAPS, restate, squares_of
 from ..forms.flat_pixels import find_flat, is_pointwise, pixels_of
 from ..nests.channels_first import ChannelsFirst, find_channels_first
-from ..restatement import is_step
+from ..restatement import steps_of
 from ..rule import ScheduleRule, rule_in_form
 from ..space import Knob, KnobSpace
 from ..transforms import LEAST_PARALLEL_WORK, enough_to_share
@@ -51,7 +50,7 @@ def schedule_channels_first(inner: ScheduleRule, sch: s_tir.Schedule, *, squares
     squares : int
         Rows and columns of the largest squares.
     """
-    names = [name for name in block_names(sch) if is_step(name)]
+    names = steps_of(sch)
     inner.rewrite(sch, **knobs)
     # A thread transposes what it reads or wrote itself, as far as it can: its columns of the weight, and
     # of the result the channels or the pixels, whichever the threads share.
@@ -143,7 +142,7 @@ def schedule_flat_pixels(
         A schedule of a PrimFunc named ``main`` in that form.
     """
     del pixels, apart
-    steps = [name for name in block_names(sch) if is_step(name)]
+    steps = steps_of(sch)
     inner.rewrite(sch, **knobs)
     for name in steps:
         loops = sch.get_loops(sch.get_sblock(name))

@@ -34,7 +34,7 @@ from ..restatement import held_blocks
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from ..transforms import inline_blocks, vectorize_last
-from .even_parts import divisors
+from .even_parts import LEAST_LANES, divisors
 
 # More columns fill vectors of their own. In vectors of products: what a column takes beside these, to add up
 # lanes, and what a product takes of a tile of one vector of columns. Time over that of `conv2d`, on 2 threads
@@ -49,7 +49,6 @@ _SUMS, _ROWS = 16, tuple(range(1, 9))
 # Lines of a block, padded together, keep to this part of L2; there are blocks enough to share. 9x9 of 256x256
 # pixels of 64 take 0.87 of the time by 8 lines.
 _KEPT, _BLOCKS_OF_CORE, _MOST_LINES = 1 / 2, 2, 16
-_LEAST_LANES = 4
 
 
 def schedule_few_columns(sch: s_tir.Schedule, *, lanes: int, mr: int, lines: int) -> None:
@@ -108,7 +107,7 @@ def few_columns_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     machine = facts(target)
     widest = machine.lanes(nest.dtype)
-    widths = [w for w in (widest, widest // 2) if w >= _LEAST_LANES and nest.channels % w == 0]
+    widths = [w for w in (widest, widest // 2) if w >= LEAST_LANES and nest.channels % w == 0]
     if not widths or not _is_quicker(nest, widths[0]):
         return None
     lines = _lines(func, nest, machine)

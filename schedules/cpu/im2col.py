@@ -12,10 +12,10 @@ from typing import Any
 from tvm import s_tir
 
 from ...machine.facts import facts
-from ..analysis import block_names, block_of
+from ..analysis import block_of
 from ..forms.im2col import OUTPUT, TAPS, WINDOWS, find_im2col, restate
 from ..nests.contraction import find_contraction, weight_exceeds_l2
-from ..restatement import is_step
+from ..restatement import steps_of
 from ..rule import ScheduleRule
 from ..space import KnobSpace
 from .dots import DOTS, dots_space
@@ -34,7 +34,7 @@ _MOST_TAPS = 16
 
 def schedule_im2col(sch: s_tir.Schedule, **knobs: int) -> None:
     """Rewrite a convolution in the form of `forms.im2col` in place: see `DOTS`."""
-    steps = [name for name in block_names(sch) if is_step(name)]
+    steps = steps_of(sch)
     images, _, *place = map(int, block_of(sch, OUTPUT).writes[0].source.shape)
     _, *summed = map(int, block_of(sch, TAPS).reads[0].source.shape)
     DOTS.rewrite(sch, **knobs)

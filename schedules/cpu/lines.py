@@ -29,12 +29,10 @@ from ..passes.loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import LEAST_PARALLEL_SUMS, inline_blocks
-from .even_parts import divisors
+from .even_parts import LEAST_LANES, divisors
 from .separable import even_lines
 from .window import UNROLLED_TAPS
 
-# Fewer are no vector.
-_LEAST_LANES = 4
 # Vectors and lines of a tile: sums of one are added up one after another.
 _VECTORS, _ROWS = (1, 2, 3, 4, 6), (1, 2, 4, 6, 7, 8)
 # Multiply-adds of a tile that are unrolled, at most: 31x31 with 8 lines takes 0.29 of the time that it takes
@@ -148,7 +146,7 @@ def lines_space(func: Any, target: Any) -> KnobSpace | None:
     machine = facts(target)
     widest = machine.lanes(str(found.block.writes[0].source.dtype))
     pixels = found.extents[-1]
-    widths = [width for width in (widest, widest // 2) if width >= _LEAST_LANES]
+    widths = [width for width in (widest, widest // 2) if width >= LEAST_LANES]
     lanes = min(widths, key=lambda width: (ceil(pixels / width), width), default=0)
     if not lanes or 2 * pixels <= lanes:
         return None

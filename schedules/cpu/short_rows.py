@@ -29,6 +29,7 @@ from ..passes.streaming import exceeds_caches
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from ..transforms import spread
+from .even_parts import LEAST_LANES
 
 # From so many vectors on, rows are vectors themselves, of which exponentials want whole ones. Time over that
 # of `rows`, on 2 threads of a Xeon with AVX-512: softmax of 2 to 5 elements 0.11 to 0.14, 10 0.38, 19
@@ -36,7 +37,6 @@ from ..transforms import spread
 # 15 0.45 to 0.9, 8 and 10 1.03 to 1.08, 17 1.7; sums of 2 and 3 1.0, of 7 0.6, 15 0.75. Bytes have
 # more lanes than there are registers for columns: maxima of 24 of them take 0.43, of 40 1.23.
 _LENGTH, _LENGTH_OF_EXPONENTIALS = 1, 1.5
-_LEAST_LANES = 4
 
 
 def schedule_short_rows(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: int) -> None:
@@ -67,7 +67,7 @@ def short_rows_space(func: Any, target: Any) -> KnobSpace | None:
     machine = facts(target)
     widest = machine.lanes(found.dtype)
     few = _LENGTH_OF_EXPONENTIALS if EXPONENTIALS & called(func.body) else _LENGTH
-    if found.rows < widest or widest < _LEAST_LANES or found.length == widest:
+    if found.rows < widest or widest < LEAST_LANES or found.length == widest:
         return None
     if not 1 < found.length < min(few * widest, machine.vector_registers + 1):
         return None

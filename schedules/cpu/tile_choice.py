@@ -128,6 +128,11 @@ class TileChoice:
         return cores if self.nest.is_worth_threads and not shared else 1
 
     @property
+    def _item(self) -> int:
+        """Bytes of an operand: where one instruction sums several products, as much narrower than a sum."""
+        return int(tvm.DataType(self.nest.dtype).bits) // 8 // self.products
+
+    @property
     def weight(self) -> WeightReading:
         """How tiles read the weight."""
         return WeightReading(self.nest, self.machine, self.products, self.most_rows)
@@ -208,8 +213,7 @@ class TileChoice:
 
     def _exceeds_l2(self, vectors: int) -> bool:
         """Tell whether L2 does not hold a panel so wide while tiles of rows stream past it."""
-        item = int(tvm.DataType(self.nest.dtype).bits) // 8 // self.products
-        return self.nest.depth * vectors * self.lanes * item > _HELD * self.machine.l2_bytes
+        return self.nest.depth * vectors * self.lanes * self._item > _HELD * self.machine.l2_bytes
 
     def cost_of_busiest(self, mr: int, vectors: int) -> float:
         """Estimate what all rows take that threads share, as if each had as many as the busiest."""
@@ -237,8 +241,7 @@ class TileChoice:
         """
         nest, machine = self.nest, self.machine
         panels, tiles = self.panels(nr), self.row_tiles(mr)
-        # Where one instruction sums several products, operands are that much narrower than sums.
-        item = int(tvm.DataType(nest.dtype).bits) // 8 // self.products
+        item = self._item
         settled = self._settled_packing(tiles, nr)
         if not nest.is_worth_threads:
             pack = PACK_IN_BLOCK if settled is None else settled

@@ -59,6 +59,7 @@ TAPS, PIXELS, SUMS, OUTPUT = (f"flat_{step}" for step in ("taps", "pixels", "sum
 """The blocks: the weight and the image as matrices, their product, and what it becomes."""
 
 
+@lru_cache(maxsize=16)  # rules ask, for several lanes, and then the restatement
 def find_flat(func: Any, lanes: int) -> ChannelsFirst | None:
     """Find the 1x1 convolution of channels first whose images are vectors of so many pixels, or None."""
     found = find_channels_first(func) or _find_groups(func)

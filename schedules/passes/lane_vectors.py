@@ -122,8 +122,8 @@ class Lanes:
         otherwise, masks = self._vector(other, mask), self._both(mask, varying)
         if uniform and self._is_added and loads_of(taken):
             # All lanes or none: a branch would be taken anew in each step of a sum.
-            masks = _all([*([] if masks is None else [masks]), tirx.Broadcast(_all(uniform), self._lanes)])
-            uniform = []
+            shared = tirx.Broadcast(_all(uniform), self._lanes)
+            masks, uniform = shared if masks is None else tirx.And(masks, shared), []
         value = self._vector(taken, masks)
         if masks is not None and not masks.same_as(mask):
             value = self._selected(masks, value, otherwise)
