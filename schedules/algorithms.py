@@ -51,6 +51,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "grouped": grouped.restate,
     "im2col": im2col.restate,
     "whole_rows": whole_rows.restate,
+    "whole_values": whole_rows.restate_with_values,
     "short_rows": short_rows.restate,
     "separable": separable.restate,
     "lines": lines.restate,

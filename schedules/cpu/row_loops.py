@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import s_tir
 
-from ..analysis import loops_by_kind
+from ..analysis import has_condition, loops_by_kind
 from ..lane_reduction import arrange_parts
 from ..passes.loop_partition import partition
 
@@ -71,7 +71,7 @@ def arrange(
     if extent > lanes * together:
         # Vectors of several registers: each operation on all of them before the next, which waits for none.
         steps, vector = sch.split(vector, [None, lanes * together])
-        if extent % lanes:
+        if extent % lanes or has_condition(sch, name):
             partition(sch, steps)
     sch.vectorize(vector)
     return steps

@@ -45,21 +45,11 @@ from ..passes.streaming import STREAM_MARK, row_lanes, stream_output
 from ..rule import ScheduleRule
 from ..transforms import LEAST_PARALLEL_WORK
 from .row_loops import arrange, row_loop
-from .row_space import rows_space, whole_rows
+from .row_space import LEAST_BITS, LEAST_BITS_IN_PLACE, LEAST_VECTORS_IN_PLACE, rows_space, whole_rows
 
 # An exponential takes as long as so many elements that are read and written. On 2 threads of a Zen 3 softmax
 # of 96 x 128 takes 0.70 of the time it takes on one, of 16 x 1024 0.72, of 8 x 1024 as long.
 _EXPONENTIAL = 3
-
-# What is written past the caches at a time: vectors of so many bits or more that divide a row. On 2 threads
-# of a Zen 4 norms of rows that are whole vectors of 128 bits only take 0.73 to 0.79 of the time so; softmax
-# of rows of 256 bits 0.63 to 0.99, of 128 0.94 to 1.2.
-_LEAST_BITS, _LEAST_BITS_OF_A_SOFTMAX = 128, 256
-# Other rows begin and end with parts of vectors (`aligned_rows`) if they are as many vectors: a softmax reads
-# anew what it has just stored, where vectors begin elsewhere. On 2 threads of a Xeon layer_norm, rms_norm and
-# log_softmax of 302 to 50257 elements, no multiple of 4, take 0.50 to 0.72 of the time so, softmax of 850 and
-# more 0.72 to 0.92, of 302 to 770 0.95 to 1.8.
-_LEAST_VECTORS_OF_A_SOFTMAX = 50
 
 
 def schedule_rows(
@@ -92,7 +82,7 @@ def schedule_rows(
         1: every row is reduced as a whole; more: into so many parts first, in parallel.
     whole : int
         1: the function is in the form that `forms.whole_rows.restate` gives it, and each part of a row is
-        whole vectors; 0: it is as it was.
+        whole vectors; 2: in that of ``restate_with_values``; 0: it is as it was.
     stream : int
         1 writes an output as long as its rows past the caches.
     ahead : int
@@ -199,8 +189,8 @@ def _streamed_lanes(sch: s_tir.Schedule, nest: RowNest, length: int, lanes: int)
     along = nest.contiguous and nest.output not in nest.reductions and len(nest.rows) < len(nest.extents)
     if not along or not streams(nest.output_dtype) or not writes_in_order(sch, sch.get_sblock(nest.output)):
         return 0
-    least = _LEAST_BITS_OF_A_SOFTMAX if nest.in_place else _LEAST_BITS
-    vectors = _LEAST_VECTORS_OF_A_SOFTMAX if nest.in_place else LEAST_VECTORS
+    least = LEAST_BITS_IN_PLACE if nest.in_place else LEAST_BITS
+    vectors = LEAST_VECTORS_IN_PLACE if nest.in_place else LEAST_VECTORS
     width = row_lanes(lanes, length, nest.output_dtype, least, vectors)
     return width if length > width > 1 else 0
 

@@ -15,7 +15,7 @@ vectors do not divide lines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import ceil, prod
 from typing import Any
@@ -23,10 +23,19 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.tirx import IterVar
+from tvm_ffi import structural_equal, structural_map
 
 from ...machine.errors import InputError
-from ..expressions import index_variables, loads_of, step_along
-from ..restatement import held_block, nests, replaced, whole, with_longer_axis, with_nests
+from ..expressions import are_just, index_variables, loads_of, step_along
+from ..restatement import (
+    held_block,
+    nests,
+    replaced,
+    whole,
+    with_longer_axis,
+    with_nests,
+    without_buffers,
+)
 
 
 def restate(func: Any, width: int) -> Any:
@@ -49,6 +58,80 @@ def restate(func: Any, width: int) -> Any:
     if not any(changed):
         raise InputError(f"the function has no reduction that is no multiple of {width}")
     return with_nests(func, [new or nest for new, nest in zip(changed, old, strict=True)])
+
+
+def restate_with_values(func: Any, width: int) -> Any:
+    """Lengthen every reduction as `restate` does, and with it the values between them that it adds up.
+
+    Raises
+    ------
+    InputError
+        No reduction needs it, or none reads such values.
+    """
+    values = kept_values(func)
+    if not values:
+        raise InputError("the function has no values that are computed once, then reduced")
+    new = {buffer: _longer_buffer(buffer, width) for buffer, _ in values}
+    longer = [_with_longer_values(func, nest, width, dict(values)) for nest in nests(func)]
+    body = [structural_map(nest, [(tirx.Var, lambda v: new.get(v, v))]) for nest in longer]
+    kept = [new.get(buffer, buffer) for buffer in func.body.block.alloc_buffers]
+    return with_nests(without_buffers(func), body, kept)
+
+
+@lru_cache(maxsize=16)
+def kept_values(func: Any) -> tuple[tuple[Any, Any], ...]:
+    """Return the buffers of values that are computed once and then reduced, each with what is neutral there.
+
+    Each is written element by element, and each reduction that reads it does nothing but reduce it along its
+    last axis: the exponentials of a softmax are such.
+    """
+    blocks = [block for block in map(held_block, nests(func)) if block is not None]
+    found = []
+    for block in blocks:
+        buffer = block.writes[0].source
+        own = any(buffer.same_as(each) for each in func.body.block.alloc_buffers)
+        order = [axis.var for axis in block.iter_vars]
+        if not own or _reduced(block) or not are_just(getattr(block.body, "indices", ()), order):
+            continue
+        readers = [b for b in blocks if _reduced(b) and any(r.source.same_as(buffer) for r in b.reads)]
+        neutral = [_neutral_of_values(reader, buffer) for reader in readers]
+        if neutral and None not in neutral and all(structural_equal(neutral[0], each) for each in neutral):
+            found.append((buffer, neutral[0]))
+    return tuple(found)
+
+
+def _neutral_of_values(block: Any, buffer: Any) -> Any | None:
+    """Return what is neutral in a reduction of a buffer along its last axis; None of any other step."""
+    step, axes = getattr(block.body, "value", None), _reduced(block)
+    value = step.b if isinstance(step, (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)) else None
+    if len(axes) != 1 or not isinstance(value, TensorLoad) or not value.source.same_as(buffer):
+        return None
+    *outer, last = value.indices
+    along = are_just([last], [axes[0].var]) and axes[0].var not in index_variables(outer)
+    return block.init.value if along else None
+
+
+def _with_longer_values(func: Any, nest: Any, width: int, values: Mapping[Any, Any]) -> Any:
+    """Return a loop nest that reduces, or computes values that are reduced, along a longer axis."""
+    block = held_block(nest)
+    reads = [region.source for region in block.reads]
+    written = block.writes[0].source
+    if written in values:
+        axis = block.iter_vars[-1]
+        inside = tirx.likely(axis.var < axis.dom.extent)
+        value = tirx.if_then_else(inside, block.body.value, values[written])
+        body = tirx.BufferStore(written, value, block.body.indices)
+        return with_longer_axis(nest, axis, _longer([axis], width), body)
+    if _reduced(block) and any(source in values for source in reads):
+        (axis,) = _reduced(block)
+        return with_longer_axis(nest, axis, _longer([axis], width), block.body)
+    return _lengthened(func, nest, width) or nest
+
+
+def _longer_buffer(buffer: Any, width: int) -> Any:
+    """Return a buffer like another whose last axis is whole vectors."""
+    *others, last = buffer.shape
+    return tirx.decl_buffer((*others, whole(ceil(int(last) / width) * width)), buffer.dtype, buffer.name)
 
 
 @lru_cache(maxsize=64)  # a constraint asks at every point

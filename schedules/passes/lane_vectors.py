@@ -189,11 +189,24 @@ class Lanes:
         """Return an index in the first lane, and by how much it grows from each lane to the next."""
         if not self._varies(index):
             return index, 0
-        first = self._analyzer.simplify(self._at(index, 0))
+        lane, index = self._in_own_type(index)
+        first = self._analyzer.simplify(_at(index, lane, 0))
         for step in (0, 1):
-            if self._analyzer.can_prove_equal(index, first + self._var * step):
+            if self._analyzer.can_prove_equal(index, first + lane * step):
                 return first, step
         raise NoVectors
+
+    def _in_own_type(self, index: Any) -> tuple[Any, Any]:
+        """Return the lane in an index's type, and the index in terms of it: TVM computes with one type."""
+        dtype = _dtype(index)
+        if dtype == _dtype(self._var):
+            return self._var, index
+        lane = tirx.Var("lane", dtype)
+        self._analyzer.bind(lane, tvm.ir.Range(tirx.IntImm(dtype, 0), tirx.IntImm(dtype, self._lanes)))
+        converted = structural_map(index, (tirx.Cast, lambda c: lane if c.value.same_as(self._var) else c))
+        if self._varies(converted):
+            raise NoVectors
+        return lane, converted
 
     def _numbers(self, number: Any) -> Any:
         """Return what grows by one from lane to lane, an index or a part of one."""
@@ -231,12 +244,14 @@ class Lanes:
     def _varies(self, expression: Any) -> bool:
         return depends(expression, [self._var])
 
-    def _at(self, index: Any, lane: int) -> Any:
-        number = tirx.IntImm(_dtype(self._var), lane)
-        return structural_map(index, (tirx.Var, lambda v: number if v.same_as(self._var) else v))
-
     def _dtype(self, value: Any) -> str:
         return f"{_dtype(value)}x{self._lanes}"
+
+
+def _at(index: Any, lane: Any, number: int) -> Any:
+    """Return an index in one of the lanes."""
+    constant = tirx.IntImm(_dtype(lane), number)
+    return structural_map(index, (tirx.Var, lambda v: constant if v.same_as(lane) else v))
 
 
 def _all(conditions: Sequence[Any]) -> Any:

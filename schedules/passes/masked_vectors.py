@@ -29,6 +29,7 @@ from tvm_ffi import structural_map
 from ...machine.facts import facts
 from ..expressions import conjunction
 from ..restatement import replaced, with_functions
+from .flat_parts import flatten_parts
 from .lane_conditions import adds_chosen, chooses_by_lane, depends, may_need_masks
 from .lane_vectors import Lanes, NoVectors
 from .loop_partition import as_plain_loops
@@ -50,10 +51,10 @@ def mask_vectors(mod: Any, target: Any) -> Any:
         chosen = chooses_by_lane(loop) or (change is _masked and adds_chosen(loop))
         return change(loop) if chosen else loop
 
-    masked = {
-        name: func.with_body(make_buffers_whole(structural_map(func.body, (tirx.For, without_choices))))
-        for name, func in plain.items()
-    }
+    def with_masks(body: Any) -> Any:
+        return make_buffers_whole(structural_map(flatten_parts(body), (tirx.For, without_choices)))
+
+    masked = {name: func.with_body(with_masks(func.body)) for name, func in plain.items()}
     return with_functions(mod, {n: f for n, f in masked.items() if not f.body.same_as(plain[n].body)})
 
 

@@ -78,7 +78,8 @@ def _with_longer(body: Any, longer: dict[Any, Any]) -> Any:
         return tirx.BufferStore(longer[buffer], value, indices)
 
     def allocated(allocation: Any) -> Any:
-        return tirx.AllocBuffer(longer.get(allocation.buffer, allocation.buffer))
+        new = longer.get(allocation.buffer)
+        return allocation if new is None else tirx.AllocBuffer(new)
 
     body = structural_map(body, [(tvm.ir.Call, loaded), (tirx.Evaluate, stored)])
     return structural_map(body, [(tirx.AllocBuffer, allocated), (tirx.Var, lambda v: longer.get(v, v))])

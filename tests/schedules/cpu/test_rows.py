@@ -5,6 +5,7 @@ from math import ceil, prod
 
 import pytest
 import tunesmith as ts
+import tvm
 from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
@@ -15,12 +16,14 @@ from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu import row_space
 from tunesmith.schedules.cpu.rows import ROWS
-from tunesmith.schedules.expressions import loads_of
-from tunesmith.schedules.forms.whole_rows import lengthened_axes, restate
+from tunesmith.schedules.expressions import is_choice, loads_of
+from tunesmith.schedules.forms.whole_rows import kept_values, lengthened_axes, restate, restate_with_values
 from tunesmith.schedules.lane_reduction import best_width
 from tunesmith.schedules.nests.rows import find_rows
 from tunesmith.schedules.passes import streaming
+from tunesmith.schedules.restatement import held_blocks
 from tvm import s_tir, te, topi
+from tvm_ffi import structural_walk
 
 AVX512 = {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux"}
 
@@ -205,6 +208,70 @@ def test_what_is_beyond_a_row_is_neutral():
     assert find_rows(longer).length == 256
     # Element by element, nothing is beyond.
     assert find_rows(longer).extents == (5, 197)
+
+
+def test_values_between_are_as_long_as_what_is_reduced():
+    func = of(topi.nn.softmax, (5, 333))
+    longer = restate_with_values(func, 64)
+    exponentials = held_blocks(longer)["T_softmax_exp"]
+    assert [int(axis.dom.extent) for axis in exponentials.iter_vars] == [5, 384]
+    ((_, neutral),) = kept_values(func)
+    choice = exponentials.body.value
+    assert (is_choice(choice), float(choice.args[2]), float(neutral)) == (True, 0, 0)
+    # What is neutral is added as it is, and the output has as many elements as before.
+    assert not any(is_choice(part) for part in loads_of(held_blocks(longer)["T_softmax_expsum"].body.value))
+    assert find_rows(longer).extents == (5, 333)
+
+
+@pytest.mark.parametrize("function", [topi.nn.log_softmax, lambda x: topi.sum(x, axis=1)])
+def test_what_is_not_kept_is_no_longer(function):
+    with pytest.raises(InputError, match="no values that are computed once"):
+        restate_with_values(of(function, (5, 333)), 64)
+
+
+@pytest.mark.parametrize("knobs", [{}, {"stream": 1}, {"stream": 1, "block": 2, "ahead": 1}, {"vectors": 1}])
+@pytest.mark.parametrize("length", [333, 300, 20])
+def test_exponentials_in_whole_vectors_are_right(length, knobs, target, assert_same_outputs):
+    func = of(topi.nn.softmax, (6, length))
+    assert_same_outputs(func, ROWS.scheduled(func, target, {"whole": 2, **knobs}))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "whole", "block"),
+    [
+        (65536, 300, 2, 1),  # vectors of 128 bits
+        (65536, 333, 2, 2),  # any: what is read was not just stored
+        (65536, 333 + 512, 2, 1),
+        (65535, 333, 1, 1),  # no two rows
+        (65536, 304, 1, 1),  # of 256 bits: they were written past the caches as it was
+        (65536, 200 - 3, 1, 1),  # too short
+        (64, 300, 0, 1),  # caches hold it
+    ],
+)
+def test_rows_of_a_softmax_past_the_caches_are_computed_in_whole_vectors(rows, columns, whole, block):
+    func = ts.workload("softmax", m=rows, n=columns).func
+    default = ROWS.space(func, as_target({**AVX512, "mcpu": "znver5"})).default
+    assert (default["whole"], default["block"]) == (whole, block)
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape"),
+    [
+        ("softmax", {"m": 64, "n": 1009}),
+        ("layer_norm", {"m": 64, "n": 1009}),
+        ("argmax", {"c": 64, "d": 1009}),
+    ],
+)
+def test_the_end_of_a_row_is_a_masked_vector(operator, shape):
+    """Partial results of several axes were taken element by element, and numbers of elements in 32 bits."""
+    target = as_target(AVX512)
+    schedule = ROWS.scheduled(ts.workload(operator, **shape).func, target, {"whole": 1, "vectors": 4})
+    chosen: list[object] = []
+    structural_walk(
+        code_generation.finished(schedule.mod, target)["main"].body,
+        (tvm.ir.Call, lambda call: chosen.append(call) if is_choice(call) else None),
+    )
+    assert not chosen
 
 
 def test_metaschedule_gets_the_points_that_are_no_other_function(target):
