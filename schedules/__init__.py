@@ -25,7 +25,7 @@ from .cpu.few_rows import FEW_ROWS
 from .cpu.float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from .cpu.general import GENERAL
 from .cpu.grouped import GROUPED
-from .cpu.im2col import IM2COL
+from .cpu.im2col import IM2COL, IM2COL_PANELS
 from .cpu.interpolated import INTERPOLATED
 from .cpu.lines import LINES
 from .cpu.matmul import MATMUL
@@ -68,6 +68,7 @@ RULES: tuple[ScheduleRule, ...] = (
     MATMUL,
     WIDENED_FLAT_PIXELS,
     FLAT_PIXELS,
+    IM2COL_PANELS,
     IM2COL,
     WIDENED_CHANNELS_FIRST,
     CONV2D_CHANNELS_FIRST,

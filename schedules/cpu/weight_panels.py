@@ -10,7 +10,7 @@ from tvm.tirx import FloorMod, IntImm
 from tvm_ffi import structural_walk
 
 from ..analysis import loops_inside
-from ..expressions import loads_of
+from ..expressions import is_zero, loads_of
 from ..nests.contraction import Contraction
 from ..passes.loop_partition import partition
 from ..passes.turned_squares import mark_square
@@ -131,7 +131,7 @@ def copy_panels(
             sch.parallel(sch.fuse(*outer) if len(outer) > 1 else outer[0])
         # The intrinsic moves elements as they are, of which TVM would make float32 where they are bfloat16.
         as_they_are = str(sch.get(panels).reads[0].source.dtype) == nest.dtype
-        if whole and nest.channels % lanes == 0 and as_they_are:
+        if whole and nest.channels % lanes == 0 and as_they_are and _is_matrix(sch, panels):
             transpose_last(sch, panels, lanes, nest.dtype)
         else:
             columns, _, row = split_squares(sch, panels, lanes)
@@ -139,6 +139,12 @@ def copy_panels(
             partition(sch, columns)
     else:
         copy_in_vectors(sch, panels, _lanes_of_phase(sch, panels, lanes), parallel)
+
+
+def _is_matrix(sch: s_tir.Schedule, panels: Any) -> bool:
+    """Tell whether what panels are made of has no more axes than these are made along."""
+    (load,) = loads_of(sch.get(panels).body)
+    return not any(is_zero(index) for index in load.indices[1:])
 
 
 def _lanes_of_phase(sch: s_tir.Schedule, panels: Any, lanes: int) -> int:

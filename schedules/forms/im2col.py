@@ -20,11 +20,24 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from tvm import te
+from tvm import s_tir, te, tirx
+from tvm.ir import Range
+from tvm_ffi import structural_map
 
 from ...machine.errors import InputError
 from ..nests.channels_first import ChannelsFirst, find_channels_first, padded_image
-from ..restatement import STEP, of_stages, placeholders, replaced, summed_term, with_block_order
+from ..restatement import (
+    STEP,
+    held_block,
+    nests,
+    of_stages,
+    placeholders,
+    replaced,
+    summed_term,
+    whole,
+    with_block_order,
+    with_nests,
+)
 from .flat_indices import flat, unflat
 
 MARGIN, WINDOWS = f"{STEP}margin", f"{STEP}windows"
@@ -58,13 +71,32 @@ def restate(func: Any) -> Any:
     if found is None:
         raise InputError("the function is no convolution of channels first by a weight along the sum")
     given = [found.image, found.weight.source, *found.beside, found.output]
-    new = of_stages(func, given, _define(found))
+    new = _with_flat_taps(of_stages(func, given, _define(found)), found.weight.source)
     _, _, *extents = map(int, found.output.shape)
 
     def by_window(n: Any, o: Any, *place: Any) -> tuple[Any, Any]:
         return flat(extents, n, place), o
 
     return with_block_order(new, OUTPUT, by_window, SUMS)
+
+
+def _with_flat_taps(func: Any, weight: Any) -> Any:
+    """Return a function whose taps are read along the weight's last axis, beyond its end.
+
+    By channel, line and column TVM would not see that neighbours along the sum lie side by side.
+    """
+    body = nests(func)
+    at = next(i for i, nest in enumerate(body) if held_block(nest).name_hint == TAPS)
+    output, along = (axis.var for axis in held_block(body[at]).iter_vars)
+    place = [output, *[whole(0)] * (len(weight.shape) - 2), along]
+    region = tirx.BufferRegion(weight, [Range.from_min_extent(index, whole(1)) for index in place])
+
+    def read_flat(block: Any) -> Any:
+        store = tirx.BufferStore(block.body.buffer, tirx.BufferLoad(weight, place), block.body.indices)
+        return s_tir.SBlock(block.iter_vars, [region], block.writes, block.name_hint, store)
+
+    body[at] = structural_map(body[at], [(s_tir.SBlock, read_flat)])
+    return with_nests(func, body)
 
 
 def _define(found: ChannelsFirst) -> list[Any]:

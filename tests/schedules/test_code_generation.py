@@ -8,7 +8,7 @@ import pytest
 import tunesmith as ts
 import tvm
 from tunesmith.machine.target import as_target
-from tunesmith.schedules import code_generation
+from tunesmith.schedules import apply_default, code_generation
 from tunesmith.schedules.code_generation import finished, generate_code
 from tvm import tirx
 from tvm.script import tirx as T
@@ -44,6 +44,20 @@ def test_options_of_the_target_stay(compiled_for):
     target, checks = compiled_for(SMALL, llvm("x86_64", **{"cl-opt": ["-disable-lftr:bool=true"]}), False)
     assert target["cl-opt"] == ["-disable-lftr:bool=true", "-dag-maps-huge-region:uint=256"]
     assert checks
+
+
+def test_vectors_are_not_scattered_on_x86(compiled_for):
+    target, _ = compiled_for(SMALL, llvm("x86_64", mattr=["+avx512f"]), False)
+    assert target["mattr"] == ["+avx512f", "+prefer-no-scatter"]
+    target, _ = compiled_for(SMALL, llvm("aarch64"), False)
+    assert "mattr" not in target
+
+
+def test_elements_that_lie_apart_are_stored_one_by_one():
+    target = as_target(llvm("x86_64", mcpu="znver5"))
+    func = ts.workload("transpose", a=3, b=7, c=17, d=19, order="dcba").func
+    schedule, _ = apply_default(func, target)
+    assert "vscatter" not in generate_code(schedule.mod, target).mod.inspect_source("asm")
 
 
 @pytest.mark.parametrize(("architecture", "left_out"), [("x86_64", True), ("aarch64", False)])

@@ -7,12 +7,14 @@ from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
+from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.cpu.channels_first import FLAT_PIXELS
-from tunesmith.schedules.cpu.im2col import IM2COL
+from tunesmith.schedules.cpu.im2col import IM2COL, IM2COL_PANELS
 from tunesmith.schedules.forms.im2col import find_im2col, restate
 from tunesmith.schedules.nests.contraction import find_contraction
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
-from tvm import te
+from tvm import te, tirx
+from tvm_ffi import structural_walk
 
 
 def target_of(mcpu):
@@ -38,7 +40,9 @@ WORKLOADS = {
     "dilated": convolution(h=9, w=8, ci=528, dilation=2, padding=0),
     "wide_window": convolution(h=5, w=6, kh=2, kw=5, ci=320),
     "half": convolution("float16", bias=1, co=1024),
+    "very_few_pixels": convolution(h=4, w=4, bias=1),
 }
+DOTS_ALONE = ("half", "very_few_pixels", "pointwise_strided")
 OTHERS = {
     "channels_last": convolution(layout="NHWC"),
     "many_pixels": convolution(h=16, w=16),
@@ -54,10 +58,18 @@ def test_it_is_the_default_and_right(name, assert_right, target):
     workload = WORKLOADS[name]
     # With masks pixels of 1x1 layers are columns as they lie, however many there are: 0.7 of the time.
     default = [rule for rule in rules_for(workload.func, AVX512) if rule is not FLAT_PIXELS]
-    assert default[0] is IM2COL
+    assert default[0] is (IM2COL if name in DOTS_ALONE else IM2COL_PANELS)
+    assert (IM2COL_PANELS.space(workload.func, AVX512) is None) == (name in DOTS_ALONE)
     assert (FLAT_PIXELS.space(workload.func, AVX512) is not None) == name.startswith("pointwise")
     # The schedule runs where its vectors are, on any machine that has them or that LLVM splits them for.
-    assert_right(workload, IM2COL.scheduled(workload.func, AVX512))
+    for rule in {default[0], IM2COL}:
+        assert_right(workload, rule.scheduled(workload.func, AVX512))
+
+
+def test_panels_take_sums_that_are_no_vectors(assert_right, target):
+    workload = OTHERS["sums_that_are_no_vectors"]
+    for machine in (AVX512, AVX2):
+        assert_right(workload, IM2COL_PANELS.scheduled(workload.func, machine))
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -68,6 +80,8 @@ def test_others_are_left_alone(name):
         else OTHERS[name].func
     )
     assert IM2COL.space(func, AVX512) is None
+    if name != "sums_that_are_no_vectors":
+        assert IM2COL_PANELS.space(func, AVX512) is None
 
 
 def test_few_registers_are_for_few_pixels():
@@ -110,7 +124,16 @@ def test_a_trace_begins_with_the_form_and_is_replayed():
         replay_trace(trace, OTHERS["channels_last"].func)
 
 
-def test_the_tile_stays_in_registers():
-    schedule = IM2COL.scheduled(WORKLOADS["padded"].func, AVX512)
+@pytest.mark.parametrize(("rule", "sums"), [(IM2COL, 20), (IM2COL_PANELS, 14)])
+def test_the_tile_stays_in_registers(rule, sums):
+    schedule = rule.scheduled(WORKLOADS["padded"].func, AVX512)
     loop = inner_loop(build(schedule, AVX512).mod.inspect_source("s"))
-    assert (loop.bits, loop.stores, loop.spills) == (512, 0, 0) and loop.multiply_adds >= 20
+    assert (loop.bits, loop.stores, loop.spills) == (512, 0, 0) and loop.multiply_adds >= sums
+
+
+def test_the_weight_is_turned_in_registers():
+    """By channel, line and column its elements would be copied one by one."""
+    done = finished(IM2COL_PANELS.scheduled(WORKLOADS["padded"].func, AVX512).mod, AVX512)["main"]
+    shuffles: list[object] = []
+    structural_walk(done.body, (tirx.Shuffle, shuffles.append))
+    assert len(shuffles) >= 64
