@@ -242,7 +242,7 @@ class TileChoice:
         nest, machine = self.nest, self.machine
         panels, tiles = self.panels(nr), self.row_tiles(mr)
         item = self._item
-        settled = self._settled_packing(tiles, nr)
+        settled = self._settled_packing(tiles, mr, nr)
         if not nest.is_worth_threads:
             pack = PACK_IN_BLOCK if settled is None else settled
             return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
@@ -258,7 +258,7 @@ class TileChoice:
         if whole and panels % columns:
             columns = even_divisor(panels, most, threads if by_columns else 1)
         if settled is None and not by_columns:
-            settled = self._settled_packing(ceil(tiles / threads), nr)
+            settled = self._settled_packing(ceil(tiles / threads), mr, nr)
         # Rows of one block, and what is left of them, can be cut off where no panels are packed for it.
         one_block = settled == PACK_NOTHING and by_columns
         rows = tiles if one_block else even_part(tiles, rows_in_l2, 1 if by_columns else threads)
@@ -310,11 +310,12 @@ class TileChoice:
         even = ceil(parts / threads) * threads <= UNEVEN * parts
         return more and tiles >= 8 * threads and even and not (cut and nest.plain)
 
-    def _settled_packing(self, tiles: int, nr: int) -> int | None:
+    def _settled_packing(self, tiles: int, mr: int, nr: int) -> int | None:
         """Return where panels are packed, beforehand or nowhere; None where who shares what decides it."""
         if self.nest.constant_weight:
             return PACK_FIRST
-        return PACK_NOTHING if self.weight.is_soon_read(tiles, nr) else None
+        starves = self.weight.starves(self.row_tiles(mr), mr, nr)
+        return PACK_NOTHING if self.weight.is_soon_read(tiles, nr) and not starves else None
 
     def is_worth_staging(self, nr: int) -> bool:
         """Tell whether data that lie along the rows are read often enough, and from afar."""

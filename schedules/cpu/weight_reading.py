@@ -43,6 +43,11 @@ _STEPS_IN_PAGES = 1024
 # and 0.84, 295 KB 0.93 and 0.86, 590 KB 0.89 and 0.90, 1 MB 0.80 and 0.88, 1.2 MB 0.79 and 0.93; four lines:
 # 1 MB 0.93 and 0.93, on a Xeon with AMX packed 0.95 of the time, 1.6 MB 0.93.
 _KEPT_BY_L2, _MOST_KEPT = 3 / 16, 7 / 16
+# So many tiles of so few rows are worth packing what would evict itself from L1. Tiles of 4 rows by 4 lines,
+# packed over not packed, on 2 threads of a Zen 5: 3136 x 256 by a sum of 64 0.89, 1024 x 1024 0.69, 300 x
+# 1024 0.73, 64 x 2048 by 48 0.84; 32 x 1024 by 64 1.10, 48 x 512 by 80 1.31; of rows that do not evict each
+# other, 784 x 192 by 32 1.07, 12544 x 64 by 27 1.02; 6 rows by 4 lines, 784 x 512 by 128 1.02.
+_FEW_ROWS, _STARVING_TILES = 4, 16
 # Tiles of a thread, of a product and of a window, that read rows which begin within lines. Time of a packed
 # weight, by each thread for itself, over that: 5 tiles of 9 rows by 99 x 219 1.15, 8 of 8 by 236 x 73 1.0, 14
 # of 8 by 487 x 136 0.97; of 3x3 windows 4 tiles of 7 pixels of 17 to 405 channels 0.7.
@@ -121,7 +126,9 @@ class WeightReading:
             return True
         if self._streams_from_l3(nr):
             return tiles <= _UNPACKED_TILES * self.lines(nr)
-        if self.nest.outer_rows * self.nest.row_extent > self.most_rows and self._evicts_itself(nr):
+        if self.nest.outer_rows * self.nest.row_extent > self.most_rows and self._evicts_itself(
+            nr, self.machine.l2_bytes
+        ):
             return False
         pages = ceil(self.nest.depth / _STEPS_IN_PAGES)
         return tiles * pages <= _UNPACKED_TILES * self.lines(nr)
@@ -155,11 +162,21 @@ class WeightReading:
         """Tell whether rows begin within lines of a cache, and units wait for the second one."""
         return self.nest.columns * self._item % LINE_BYTES != 0 and not self.machine.takes_halves
 
-    def _evicts_itself(self, nr: int) -> bool:
-        """Tell whether a panel's rows need more of L2's sets, where they lie, than there are."""
+    def starves(self, tiles: int, mr: int, nr: int) -> bool:
+        """Tell whether so many tiles wait for panels whose rows, where they lie, evict each other from L1.
+
+        Units that take whole registers multiply 4 lines by few rows in no more cycles than L2 needs to give
+        these lines, of which L1 would hold all if they were packed.
+        """
+        few = mr <= _FEW_ROWS and tiles >= _STARVING_TILES and not self.machine.takes_halves
+        fits = self.nest.depth * nr * self._item <= self.machine.l1_bytes // 2
+        return few and fits and self._evicts_itself(nr, self.machine.l1_bytes)
+
+    def _evicts_itself(self, nr: int, cache_bytes: int) -> bool:
+        """Tell whether a panel's rows need more of a cache's sets, where they lie, than there are."""
         row = self.nest.columns * self._item
         apart = max(row & -row, nr * self._item)
-        return self.nest.depth * apart >= self.machine.l2_bytes
+        return self.nest.depth * apart >= cache_bytes
 
     def reads_unpacked(self, nr: int) -> bool:
         """Tell whether vectors of the weight can be read where it lies; the last may be masked."""
