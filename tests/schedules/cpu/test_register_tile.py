@@ -15,6 +15,8 @@ from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.cpu.matmul import MATMUL
 from tunesmith.schedules.cpu.tile_choice import tile_choice
 from tunesmith.schedules.nests.contraction import find_contraction
+from tvm import tirx
+from tvm_ffi import structural_walk
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-linux-gnu"
 
@@ -576,3 +578,14 @@ def test_blocks_of_a_turned_weight_are_whole(columns, sums, most):
 def test_rows_divide_a_line_unless_even_tiles_add_next_to_nothing(op, shape, rows):
     workload = ts.workload(op, n=1, **shape)
     assert ts.schedule_rules()["conv2d"].space(workload.func, cpu("x86-64-v4")).default["mr"] == rows
+
+
+@pytest.mark.parametrize("lines", [14, 40])
+def test_padded_copies_of_channels_that_end_within_a_vector_are_vectors(lines):
+    """A vector of all 72 that is there or is padding is set element by element."""
+    func = ts.workload("conv2d", n=1, h=lines, w=9, ci=72, co=32, kh=3, kw=3, stride=2, padding=1).func
+    done = finished(CONV2D.scheduled(func, CPUS["x86-64-v4"][0]).mod, CPUS["x86-64-v4"][0])
+    loops: list[tirx.For] = []
+    structural_walk(done["main"].body, (tirx.For, loops.append))
+    widths = [int(loop.extent) for loop in loops if loop.kind == tirx.ForKind.VECTORIZED]
+    assert widths and max(widths) <= 16
