@@ -366,6 +366,21 @@ def test_rows_taken_together_are_chains_enough_for_an_exponential(operator, colu
 
 
 @pytest.mark.parametrize(
+    ("mcpu", "columns", "block"),
+    [("znver5", 512, 2), ("znver5", 96, 8), ("znver4", 512, 4), ("haswell", 512, 4)],
+)
+def test_two_rows_of_one_reduction_are_enough_where_units_are_wide(mcpu, columns, block):
+    target = as_target({**AVX512, "mcpu": mcpu})
+    assert ROWS.space(ts.workload("rms_norm", m=64, n=columns).func, target).default["block"] == block
+
+
+@pytest.mark.parametrize(("columns", "vectors"), [(133, 1), (240, 1), (352, 4)])
+def test_single_rows_of_few_vectors_have_one_chain_of_exponentials(columns, vectors):
+    default = ROWS.space(ts.workload("log_softmax", m=63, n=columns).func, as_target(AVX512)).default
+    assert (default["block"], default["vectors"]) == (1, vectors)
+
+
+@pytest.mark.parametrize(
     ("mcpu", "rows", "columns", "lanes", "block"),
     [
         ("znver4", 64, 512, 8, 4),
