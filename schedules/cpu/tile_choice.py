@@ -41,6 +41,10 @@ _SHORT_SUM, _SHORT_TILE = 80, (4, 4)
 # What a load adds to the cost of a multiply-add, and what a tile must save to be chosen for that. Fitted
 # to 19 convolutions 1x1, one thread of a Zen 5: ratios of times of tiles as these say, within 5 % for most.
 _LOAD = 0.25
+# Of a window's panel L2 gives a line in two cycles: for fewer rows the multiply-adds wait. 4 images of 24x24,
+# 64 to 80 channels, 3x3: 2, 3, 4 and 5 rows by 5 vectors 0.81, 0.55, 0.42 and 0.41 ms; of a 1x1 layer of as
+# many products 3 rows are as fast as others (2 threads of a Zen 5).
+_FED_ROWS = 4
 # So much a load of a panel adds that takes more of L2: it comes from L3 for each tile of rows. By 2 threads
 # of a Zen 5 of 1 MiB, 1024 x 1024 by a sum of 4096: 6 rows by 4 vectors 19.7 ms, 8 by 2 18.2; 20x20 pixels of
 # 512 to 1024 channels, 3x3 by 2: 5 by 4 8.9, 5 by 2 8.4.
@@ -209,7 +213,13 @@ class TileChoice:
     def cost_of(self, rows: int, mr: int, vectors: int) -> float:
         """Estimate what an axis of so many rows takes."""
         load = _LOAD_FROM_L3 if self._exceeds_l2(vectors) else _LOAD
-        return ceil(rows / mr) * mr * self._multiplied_columns(vectors) * tile_cost(mr, vectors, load)
+        waits = max(1, _FED_ROWS / mr) if self._streams_from_l2(vectors) else 1
+        return ceil(rows / mr) * mr * self._multiplied_columns(vectors) * tile_cost(mr, vectors, load) * waits
+
+    def _streams_from_l2(self, vectors: int) -> bool:
+        """Tell whether units that take whole registers meet a window's panel that L1 does not hold."""
+        far = self.nest.depth * vectors * self.lanes * self._item > self.machine.l1_bytes
+        return far and not self.nest.plain and not self.machine.takes_halves
 
     def _exceeds_l2(self, vectors: int) -> bool:
         """Tell whether L2 does not hold a panel so wide while tiles of rows stream past it."""

@@ -49,3 +49,12 @@ def test_a_panel_that_l2_does_not_hold_is_dearer_than_a_narrow_one_that_it_does(
     """Of 64 columns 3072 lines are 3/4 of L2, 4096 all of it."""
     made = choice(OF_FEW_CORES, m=1024, n=1024, k=k)
     assert (made.cost(8, 2) < made.cost(6, 4)) == narrow
+
+
+@pytest.mark.parametrize(("channels", "fed"), [(64, True), (3, False)])
+def test_tiles_of_a_window_have_as_many_rows_as_l2_feeds(channels, fed):
+    """Panels of 3 channels stay in L1: three rows by five vectors compute the least."""
+    target = as_target({"kind": "llvm", "mcpu": "znver5", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+    func = ts.workload("conv2d", n=4, h=26, w=26, ci=channels, co=72, kh=3, kw=3, padding=1).func
+    default = ts.schedule_rules()["conv2d"].space(func, target).default
+    assert (default["mr"] >= 4, default["nr"]) == (fed, 80)
