@@ -1,65 +1,15 @@
-"""The knobs of the row-by-row nest, their candidates, constraints and default."""
+"""The knobs of the row-by-row nest, their candidates and constraints."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import ceil, gcd
 from typing import Any
 
-import tvm
-
-from ...machine.facts import Facts, facts
-from ...machine.vector_math import EXPONENTIALS
-from ..expressions import called
+from ...machine.facts import facts
 from ..forms.whole_rows import kept_values, lengthened_axes
-from ..lane_reduction import best_width, is_faster_lengthened
-from ..nests.rows import RowNest, find_rows
-from ..passes.aligned_rows import LEAST_VECTORS
-from ..passes.streaming import exceeds_caches, row_lanes
+from ..lane_reduction import best_width
+from ..nests.rows import find_rows
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..transforms import LEAST_PARALLEL_WORK
-from .even_parts import divisors
-
-# Vectors of partial results: enough to hide the latency of an addition, 3 or 4 cycles, 1 or 2 of them each.
-_VECTORS = 4
-_WIDE_UNITS = 512
-# Rows at once of a norm in narrow registers, and when these are busy: see `_narrow_lanes`.
-_ROWS_OF_A_NORM = 4
-# With so many, those of AVX-512 and aarch64, rows of so many vectors are unrolled: see `_rows_at_once`.
-_MANY_REGISTERS, _UNROLLED = 32, range(10, 33)
-_LEAST_PARTS, _LONG = 4, 4096
-# Rows of fewer vectors do not fill several chains of exponentials: an odd number of rows of log_softmax, of
-# 133, 144, 197, 240 and 333 elements, takes 0.67, 0.39, 0.78, 0.42 and 0.90 of the time with one, of 384 and
-# 512 1.03 and 1.07 (2 threads of a Zen 5).
-_FEW_EXPONENTIALS = 22
-
-_BLOCKS = (1, 2, 4, 8)
-# Neighbouring rows: sums of 256 vectors are 16 KiB.
-_ACROSS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_TILES_A_CORE = 2
-# What a block of rows reads and writes stays in L1: an input, an intermediate and an output, and room.
-_SHARE_OF_L1 = 4
-# Rows beyond the caches are fetched ahead (see `row_prefetch`), one block after the other. On 2 threads of a
-# Zen 5, whose memory moves 85 GB/s for a ReLU: layer_norm of 16384 x 1024 34 GB/s without, 56, 76 with 1, 2
-# rows ahead; 65536 x 256 36 without, 43, 47, 50 with 1, 2, 4; rms_norm of 4096 x 4096 54, 79 and 82; softmax
-# of 65536 x 300, past the caches as well, 24, 47, 47 and 44. Rows that caches hold are 0.9 to 1.2 times as
-# fast.
-_AHEAD = (0, 1, 2, 4)
-_BYTES_AHEAD = 8192
-
-# What is written past the caches at a time: vectors of so many bits or more that divide a row. On 2 threads
-# of a Zen 4 norms of rows that are whole vectors of 128 bits only take 0.73 to 0.79 of the time so; softmax
-# of rows of 256 bits 0.63 to 0.99, of 128 0.94 to 1.2, where its exponentials are in a row that ends within a
-# vector.
-LEAST_BITS, LEAST_BITS_IN_PLACE = 128, 256
-# Other rows begin and end with parts of vectors (`aligned_rows`) if they are as many vectors: a softmax reads
-# anew what it has just stored, where vectors begin elsewhere. On 2 threads of a Xeon layer_norm, rms_norm and
-# log_softmax of 302 to 50257 elements, no multiple of 4, take 0.50 to 0.72 of the time so, softmax of 850 and
-# more 0.72 to 0.92, of 302 to 770 0.95 to 1.8.
-LEAST_VECTORS_IN_PLACE = 50
-# Of rows of fewer vectors two at a time: what was stored last has not reached L1 yet, from which what lies
-# across two vectors is read.
-_VECTORS_OF_TWO_ROWS = 32
+from .row_choice import ACROSS, AHEAD, BLOCKS, VECTORS, default_knobs, reads_again, whole_vectors
 
 
 def rows_space(func: Any, target: Any) -> KnobSpace | None:
@@ -68,17 +18,17 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
     if nest is None:
         return None
     widest = facts(target).lanes(nest.dtype)
-    width = best_width(nest.length, widest, _VECTORS)
+    width = best_width(nest.length, widest, VECTORS)
     pieces = lengthened_axes(func, 1) if nest.contiguous else None
     if pieces is not None and len(pieces) > 1 and pieces[-1] < widest // 2:
         # Vectors would be nearly empty: 100 stretches of 4 elements take 0.4 of the time by `general`.
         return None
-    if nest.contiguous and pieces is None and width < widest // 2 and nest.length > _VECTORS * widest:
+    if nest.contiguous and pieces is None and width < widest // 2 and nest.length > VECTORS * widest:
         return None
-    blocks = tuple(b for b in _BLOCKS if nest.row_extent % b == 0) if nest.contiguous else (1,)
-    default, across = _default(func, target, nest, blocks, pieces), not nest.contiguous
+    blocks = tuple(b for b in BLOCKS if nest.row_extent % b == 0) if nest.contiguous else (1,)
+    default, across = default_knobs(func, target, nest, blocks, pieces), not nest.contiguous
     lanes = default["lanes"]
-    vectors = tuple(sorted({*_ACROSS, *(_whole_vectors(nest, lanes, widest) if across else ())}))
+    vectors = tuple(sorted({*ACROSS, *(whole_vectors(nest, lanes, widest) if across else ())}))
     return KnobSpace(
         knobs=(
             Knob("lanes", tuple(sorted({1, max(1, widest // 2), widest})), "elements in a vector"),
@@ -88,7 +38,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("stream", (0, 1), "1: the output is written past the caches"),
             Knob(
                 "ahead",
-                _AHEAD if _reads_again(nest) else (0,),
+                AHEAD if reads_again(nest) else (0,),
                 "blocks of rows that are fetched ahead; 0: none",
             ),
             Knob(
@@ -118,7 +68,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             ),
             Constraint(
                 "ahead=0 unless rows lie contiguous and are read again after a first pass, with parts=1",
-                lambda k: k["ahead"] == 0 or (_reads_again(nest) and k["parts"] == 1),
+                lambda k: k["ahead"] == 0 or (reads_again(nest) and k["parts"] == 1),
             ),
             Constraint(
                 f"whole needs vectors that do not divide the row ({nest.length}), or axes that are one",
@@ -127,89 +77,6 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
         ),
         default=default,
     )
-
-
-def _default(
-    func: Any, target: Any, nest: RowNest, blocks: Sequence[int], pieces: tuple[int, ...] | None
-) -> Knobs:
-    """Choose vectors, rows at once and parts without a search.
-
-    ``pieces``: the axes of a reduction, the last of them what lies in one piece; None: rows stay as they are.
-    """
-    machine = facts(target)
-    widest = machine.lanes(nest.dtype)
-    parts = _default_parts(nest, widest, machine.cores, pieces is not None)
-    in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * machine.vector_bits // 8 // widest)
-    lanes, exponential = _default_lanes(nest, widest), bool(EXPONENTIALS & called(func.body))
-    at_once = _rows_at_once(nest, machine, exponential)
-    block = max((b for b in blocks if b <= min(in_l1, at_once)), default=1)
-    vectors = _default_vectors(nest, lanes, widest, 1 if parts > 1 else _TILES_A_CORE * machine.cores)
-    if pieces is not None and len(pieces) > 1:
-        # A stretch of memory is one step, or several full ones: of 12 elements in 0.87 of the time.
-        vectors = _VECTORS if pieces[-1] > 2 * lanes else 2
-    if nest.is_norm and exponential and (block >= _VECTORS or nest.length < _FEW_EXPONENTIALS * widest):
-        # So many rows are chains enough, and a polynomial wants the registers: 128 to 512 columns in 0.86 to
-        # 0.92 of the time.
-        vectors = 1
-    elif nest.is_norm and not exponential and (narrow := _narrow_lanes(nest, machine, block)) < widest:
-        lanes, vectors, block = narrow, _VECTORS, min(block, _ROWS_OF_A_NORM)
-    stream = exceeds_caches(func, target)
-    again = _reads_again(nest) and parts == 1
-    far = stream and again
-    fetched = again and exponential and _comes_from_afar(nest, machine)
-    longer = far and pieces is not None and nest.length % (lanes * vectors) > 0
-    of_values = _rows_of_whole_values(func, nest, widest, blocks) if longer else 0
-    better_whole = pieces is not None and _is_better_whole(nest, pieces, lanes, vectors, parts)
-    return {
-        "lanes": lanes,
-        "vectors": vectors,
-        "block": of_values or (block if parts == 1 and not far else 1),
-        "parallel": 1,
-        "parts": parts,
-        "whole": 2 if of_values else int(better_whole),
-        "stream": stream,
-        "ahead": _ahead(nest) if far or fetched else 0,
-    }
-
-
-def _rows_of_whole_values(func: Any, nest: RowNest, widest: int, blocks: Sequence[int]) -> int:
-    """Choose how many rows of a softmax past the caches are computed in whole vectors at a time; 0: none are.
-
-    Rows that no vectors of `LEAST_BITS_IN_PLACE` divide: their exponentials are in a row of their own, which
-    ends with a whole vector, and are added up as they are computed. On 2 threads of a Zen 5, whose memory
-    moves 61 GB/s for a ReLU: rows of 300 elements 57 GB/s, 47 without, of 770 54 (43), of 1025 and more as
-    fast; two at a time rows of 333 50 (40), of 401 1.3 times as fast, but of 641 to 1001 0.8 to 0.9.
-    """
-    bits = int(tvm.DataType(nest.output_dtype).bits)
-    width = row_lanes(widest, nest.length, nest.output_dtype, LEAST_BITS, LEAST_VECTORS)
-    if not nest.in_place or not kept_values(func) or gcd(widest, nest.length) * bits >= LEAST_BITS_IN_PLACE:
-        return 0
-    if nest.length % max(1, width) == 0:
-        return int(width > 0)
-    if nest.length >= _VECTORS_OF_TWO_ROWS * widest:
-        return 1
-    return 2 if 2 in blocks else 0
-
-
-def _reads_again(nest: RowNest) -> bool:
-    """Tell whether a row is read in a first pass, and in others after it."""
-    return nest.contiguous and not nest.is_one_reduction
-
-
-def _comes_from_afar(nest: RowNest, machine: Facts) -> bool:
-    """Tell whether rows come from an L3 that is far away.
-
-    Where exponentials are computed meanwhile they are fetched ahead: on 2 threads of a Xeon softmax of 4608 x
-    384 takes 0.87 to 0.95 of the time so, of 6144 x 197 0.91; norms, which need few cycles, 1.0 to 1.1.
-    """
-    touched = 2 * nest.work * int(tvm.DataType(nest.dtype).bits) // 8
-    return machine.has_far_l3 and touched > machine.near_bytes
-
-
-def _ahead(nest: RowNest) -> int:
-    """Choose how many rows to fetch ahead: as many as are some pages, no more than are worth it."""
-    row = nest.length * int(tvm.DataType(nest.dtype).bits) // 8
-    return next((rows for rows in _AHEAD[1:] if rows * row >= _BYTES_AHEAD), _AHEAD[-1])
 
 
 def whole_rows(knobs: Knobs) -> str | None:
@@ -226,98 +93,5 @@ def _multiple(knobs: Knobs) -> int:
     return knobs["lanes"] * knobs["vectors"] * knobs["parts"]
 
 
-def _is_better_whole(nest: RowNest, pieces: Sequence[int], lanes: int, vectors: int, parts: int) -> bool:
-    """Tell whether parts of a row take fewer cycles as whole vectors, or cannot be had otherwise."""
-    several = len(nest.axes) > 1
-    if parts > 1 and (several or nest.length % parts):
-        return True
-    axes, (*apart, last) = (tuple(n // parts for n in each) for each in (nest.axes, pieces))
-    # A vector that reaches from one piece into the next is read element by element.
-    reaches = bool(apart) and last % best_width(nest.length, lanes, vectors, axes) > 0
-    longer = (*apart, ceil(last / (lanes * vectors)) * lanes * vectors)
-    return reaches or is_faster_lengthened(axes, longer, lanes, vectors)
-
-
 def _is_power_of_two(number: int) -> bool:
     return number >= 1 and number & (number - 1) == 0
-
-
-def _narrow_lanes(nest: RowNest, machine: Facts, block: int) -> int:
-    """Return the elements that a unit takes at once where registers of these are the faster for a norm.
-
-    Its rows are in L1, which gives narrower registers as much, and several rows, or steps of a long one,
-    keep them busy. On 2 threads of a Zen 4, which takes 512 bits in halves, layer_norm and rms_norm of 128
-    to 1024 elements take 0.72 to 0.95 of the time with 256, group_norm 0.74 to 0.9; odd rows, or rows of an
-    odd length, 1.05 to 1.3. A Zen 5, which takes them whole, is the faster with 512: 0.85 to 0.9, 1.0 where
-    rows are short.
-    """
-    widest = machine.lanes(nest.dtype)
-    lanes = max(1, widest * machine.unit_bits // machine.vector_bits)
-    part = lanes * _VECTORS
-    several = block > 1 and nest.length >= _LEAST_PARTS * part
-    return lanes if nest.length % part == 0 and (several or nest.length >= _LONG) else widest
-
-
-def _rows_at_once(nest: RowNest, machine: Facts, exponential: bool) -> int:
-    """Choose how many rows to take at once: their steps do not wait for each other.
-
-    Of norms many; but of those of one reduction CPUs whose units take 512 bits whole begin the next rows
-    before some are done, if these are several vectors. Two at once, over 8 or 4 on 2 threads of a Zen 5, take
-    0.64 to 1.0 of the time of an rms_norm of 128 to 770 elements; of 16 to 72 1.0 to 1.2, of a layer_norm of
-    768 1.07.
-    Of rows that only are read several where a row is few vectors: 49 elements in 0.85 of the time by fours,
-    128 in 0.94 by twos; otherwise one after the other, as memory is fastest. Of a softmax two, 0.85 to 0.97
-    of the time; but rows of 10 to 32 vectors one after the other, 0.87 to 1.0 on 2 threads of a Zen 4, where
-    registers hold what LLVM unrolls: 0.94 to 1.12 with the 16 of AVX2.
-    """
-    vectors = nest.length / machine.lanes(nest.dtype)
-    simple = len(nest.reductions) == 1 and not exponential
-    if nest.is_norm and simple and vectors >= 2 * _VECTORS and machine.unit_bits >= _WIDE_UNITS:
-        return 2
-    if nest.is_norm or not nest.contiguous:
-        return _BLOCKS[-1]
-    if nest.in_place:
-        unrolled = machine.vector_registers >= _MANY_REGISTERS and int(vectors) in _UNROLLED
-        return 1 if unrolled else 2
-    return 4 if vectors < 2 * _VECTORS else 2 if vectors <= 4 * _VECTORS else 1
-
-
-def _default_lanes(nest: RowNest, widest: int) -> int:
-    """Choose the widest vectors, or of neighbouring rows half as wide ones if only these divide them.
-
-    argmax of 1000 x 1000 along the first axis takes 0.55 of the time so, on 2 threads of a Xeon.
-    """
-    widths = (widest,) if nest.contiguous else (widest, max(1, widest // 2))
-    return next((width for width in widths if nest.row_extent % width == 0), widest)
-
-
-def _default_vectors(nest: RowNest, lanes: int, widest: int, tiles: int) -> int:
-    """Choose as many vectors as a row fills at least twice; of neighbours as many as leave enough tiles.
-
-    Neighbours are whole vectors where they can be: what is left of a row of rows is computed apart. Where
-    they are read again they are few, which L2 still holds: argmax of 1024 x 1024 along the first axis takes
-    0.58 of the time, of 3136 x 768 0.62, of 64 x 65536 0.76, on 2 threads of a Xeon.
-    """
-    if nest.contiguous:
-        return next((v for v in (_VECTORS, 2) if nest.length >= 2 * v * lanes), 1)
-    extent, others = nest.row_extent, nest.count // nest.row_extent
-    whole = _whole_vectors(nest, lanes, widest)
-    shared = [v for v in whole if others * extent // (v * lanes) >= tiles]
-    return max(shared, default=min(whole, default=next((v for v in (4, 2) if extent >= 2 * v * lanes), 1)))
-
-
-def _whole_vectors(nest: RowNest, lanes: int, widest: int) -> tuple[int, ...]:
-    """Return how many vectors of neighbouring rows divide them, up to as many as are worth it."""
-    most = _ACROSS[-1] if nest.is_one_reduction else _VECTORS * widest // lanes
-    return divisors(nest.row_extent // lanes, most) if nest.row_extent % lanes == 0 else ()
-
-
-def _default_parts(nest: RowNest, lanes: int, cores: int, any_length: bool) -> int:
-    """Choose to cut a reduction where rows, or tiles of neighbouring rows, are too few for the threads.
-
-    Across rows, tiles are as wide as sums fit L1, so that whole stretches of memory are read.
-    """
-    tiles = nest.count if nest.contiguous else nest.count // min(nest.row_extent, _ACROSS[-1] * lanes)
-    if not nest.is_one_reduction or nest.work < LEAST_PARALLEL_WORK or tiles >= _TILES_A_CORE * cores:
-        return 1
-    return next((p for p in (4 * cores, 2 * cores, cores) if any_length or nest.length % p == 0), 1)

@@ -44,8 +44,9 @@ from ..passes.row_prefetch import fetch_ahead
 from ..passes.streaming import STREAM_MARK, row_lanes, stream_output
 from ..rule import ScheduleRule
 from ..transforms import LEAST_PARALLEL_WORK
+from .row_choice import LEAST_BITS, LEAST_BITS_IN_PLACE, LEAST_VECTORS_IN_PLACE
 from .row_loops import arrange, row_loop
-from .row_space import LEAST_BITS, LEAST_BITS_IN_PLACE, LEAST_VECTORS_IN_PLACE, rows_space, whole_rows
+from .row_space import rows_space, whole_rows
 
 # An exponential takes as long as so many elements that are read and written. On 2 threads of a Zen 3 softmax
 # of 96 x 128 takes 0.70 of the time it takes on one, of 16 x 1024 0.72, of 8 x 1024 as long.
@@ -186,7 +187,8 @@ def _streamed_lanes(sch: s_tir.Schedule, nest: RowNest, length: int, lanes: int)
     It must be computed element by element along its rows, or lines of them, of so many elements, which are
     whole vectors, or many.
     """
-    along = nest.contiguous and nest.output not in nest.reductions and len(nest.rows) < len(nest.extents)
+    axes = sum(extent > 1 for extent in nest.extents)
+    along = nest.contiguous and nest.output not in nest.reductions and len(nest.rows) < axes
     if not along or not streams(nest.output_dtype) or not writes_in_order(sch, sch.get_sblock(nest.output)):
         return 0
     least = LEAST_BITS_IN_PLACE if nest.in_place else LEAST_BITS

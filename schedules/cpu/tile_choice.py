@@ -219,7 +219,7 @@ class TileChoice:
     def _streams_from_l2(self, vectors: int) -> bool:
         """Tell whether units that take whole registers meet a window's panel that L1 does not hold."""
         far = self.nest.depth * vectors * self.lanes * self._item > self.machine.l1_bytes
-        return far and not self.nest.plain and not self.machine.takes_halves
+        return far and self.nest.depth > self.nest.channels and not self.machine.takes_halves
 
     def _exceeds_l2(self, vectors: int) -> bool:
         """Tell whether L2 does not hold a panel so wide while tiles of rows stream past it."""

@@ -126,9 +126,8 @@ class WeightReading:
             return True
         if self._streams_from_l3(nr):
             return tiles <= _UNPACKED_TILES * self.lines(nr)
-        if self.nest.outer_rows * self.nest.row_extent > self.most_rows and self._evicts_itself(
-            nr, self.machine.l2_bytes
-        ):
+        several = self.nest.outer_rows * self.nest.row_extent > self.most_rows
+        if several and self._evicts_itself(nr, self.machine.l2_bytes):
             return False
         pages = ceil(self.nest.depth / _STEPS_IN_PAGES)
         return tiles * pages <= _UNPACKED_TILES * self.lines(nr)

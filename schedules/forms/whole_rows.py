@@ -61,12 +61,12 @@ def restate(func: Any, width: int) -> Any:
 
 
 def restate_with_values(func: Any, width: int) -> Any:
-    """Lengthen every reduction as `restate` does, and with it the values between them that it adds up.
+    """Lengthen every reduction as `restate` does, and the values between that it reduces: see `kept_values`.
 
     Raises
     ------
     InputError
-        No reduction needs it, or none reads such values.
+        There are no such values.
     """
     values = kept_values(func)
     if not values:

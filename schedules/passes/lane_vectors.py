@@ -17,7 +17,7 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_map, structural_walk
 
 from ...machine.vector_math import POLYNOMIAL_CALLS
-from ..expressions import conjunction, is_choice, is_one, loads_of, op_name
+from ..expressions import called, conjunction, is_choice, is_one, loads_of, op_name
 from .lane_conditions import adds_up, depends
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
@@ -43,6 +43,8 @@ class Lanes:
         self._analyzer = sym.Analyzer()
         self._analyzer.bind(var, tvm.ir.Range(0, lanes))
         self._is_added = False
+        self._before: list[Any] = []
+        self._is_shared = False
 
     def statement(self, statement: Any, mask: Any) -> Any:
         """Return a statement on vectors; ``mask`` says which lanes take part, None for all."""
@@ -55,16 +57,21 @@ class Lanes:
         if isinstance(statement, tirx.BufferStore) and self._chooses_reads(statement.value):
             return self._choice_of_reads(statement, mask)
         if isinstance(statement, tirx.BufferStore):
-            self._is_added = adds_up(statement)
-            value, at = self._vector(statement.value, mask), self._place(statement.buffer, statement.indices)
-            if not isinstance(at[-1], tirx.Ramp):
-                raise NoVectors
-            if mask is None:
-                return tirx.BufferStore(statement.buffer, value, at)
-            if _is_narrowed(statement.value):
-                raise NoVectors
-            return tirx.Evaluate(T.masked_store(statement.buffer, value, *at, mask))
+            self._is_added, self._before = adds_up(statement), []
+            stored = self._stored(statement, mask)
+            return tirx.SeqStmt([*self._before, stored]) if self._before else stored
         raise NoVectors
+
+    def _stored(self, store: Any, mask: Any) -> Any:
+        """Return the statement that stores the vector of a value."""
+        value, at = self._vector(store.value, mask), self._place(store.buffer, store.indices)
+        if not isinstance(at[-1], tirx.Ramp):
+            raise NoVectors
+        if mask is None:
+            return tirx.BufferStore(store.buffer, value, at)
+        if _is_narrowed(store.value):
+            raise NoVectors
+        return tirx.Evaluate(T.masked_store(store.buffer, value, *at, mask))
 
     def _chooses_reads(self, value: Any) -> bool:
         """Tell whether lanes have one of two values that each are read."""
@@ -124,16 +131,25 @@ class Lanes:
             # All lanes or none: a branch would be taken anew in each step of a sum.
             shared = tirx.Broadcast(_all(uniform), self._lanes)
             masks, uniform = shared if masks is None else tirx.And(masks, shared), []
+        shared, self._is_shared = self._is_shared, self._is_shared or bool(uniform)
         value = self._vector(taken, masks)
         if masks is not None and not masks.same_as(mask):
             value = self._selected(masks, value, otherwise)
+        self._is_shared = shared
         return tirx.if_then_else(_all(uniform), value, otherwise) if uniform else value
 
     def _selected(self, mask: Any, value: Any, otherwise: Any) -> Any:
         """Return one value in some lanes and another elsewhere.
 
         The first has a name: inside of a choice TVM takes its condition for true, and loads without a mask.
+        A polynomial has names itself, which TVM would bind twice: it is computed before, into a vector. That
+        is right unless a condition of all lanes says that nothing is read.
         """
+        if _is_polynomial(value) and not self._is_shared:
+            vector = tirx.decl_buffer((self._lanes,), _dtype(value).partition("x")[0], "there")
+            lanes = [tirx.Ramp(tirx.IntImm("int64", 0), tirx.IntImm("int64", 1), self._lanes)]
+            self._before += [tirx.AllocBuffer(vector), tirx.BufferStore(vector, value, lanes)]
+            return tirx.Select(mask, tirx.BufferLoad(vector, lanes), otherwise)
         name = tirx.Var("there", value.ty.dtype)
         return tirx.Let(name, value, tirx.Select(mask, name, otherwise))
 
@@ -203,7 +219,11 @@ class Lanes:
             return self._var, index
         lane = tirx.Var("lane", dtype)
         self._analyzer.bind(lane, tvm.ir.Range(tirx.IntImm(dtype, 0), tirx.IntImm(dtype, self._lanes)))
-        converted = structural_map(index, (tirx.Cast, lambda c: lane if c.value.same_as(self._var) else c))
+
+        def of_lane(cast: Any) -> Any:
+            return lane if cast.value.same_as(self._var) and _dtype(cast) == dtype else cast
+
+        converted = structural_map(index, (tirx.Cast, of_lane))
         if self._varies(converted):
             raise NoVectors
         return lane, converted
@@ -274,6 +294,11 @@ def _reads(expression: Any) -> bool:
     loads: list[Any] = []
     structural_walk(expression, (TensorLoad, loads.append))
     return bool(loads)
+
+
+def _is_polynomial(value: Any) -> bool:
+    """Tell whether a value calls functions that are polynomials (see `vector_math`)."""
+    return bool(POLYNOMIAL_CALLS & called(value))
 
 
 def _is_vectorizable(call: Any) -> bool:

@@ -14,7 +14,7 @@ from tunesmith.schedules import code_generation, rules_for
 from tunesmith.schedules.algorithms import has_algorithm
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.code_generation import generate_code
-from tunesmith.schedules.cpu import row_space
+from tunesmith.schedules.cpu import row_choice
 from tunesmith.schedules.cpu.rows import ROWS
 from tunesmith.schedules.expressions import is_choice, loads_of
 from tunesmith.schedules.forms.whole_rows import kept_values, lengthened_axes, restate, restate_with_values
@@ -229,11 +229,25 @@ def test_what_is_not_kept_is_no_longer(function):
         restate_with_values(of(function, (5, 333)), 64)
 
 
-@pytest.mark.parametrize("knobs", [{}, {"stream": 1}, {"stream": 1, "block": 2, "ahead": 1}, {"vectors": 1}])
+@pytest.mark.parametrize(
+    "knobs", [{}, {"stream": 1, "block": 2, "ahead": 1}, {"vectors": 1}, {"lanes": 8, "vectors": 1}]
+)
 @pytest.mark.parametrize("length", [333, 300, 20])
 def test_exponentials_in_whole_vectors_are_right(length, knobs, target, assert_same_outputs):
     func = of(topi.nn.softmax, (6, length))
-    assert_same_outputs(func, ROWS.scheduled(func, target, {"whole": 2, **knobs}))
+    stream = int(length > 20)
+    assert_same_outputs(func, ROWS.scheduled(func, target, {"whole": 2, "stream": stream, **knobs}))
+
+
+def test_a_polynomial_within_a_masked_sum_is_right(target, assert_same_outputs):
+    """Registers of half the width have polynomials with names in them, which TVM bound twice."""
+    func = of(topi.nn.log_softmax, (3, 322))
+    assert_same_outputs(func, ROWS.scheduled(func, target, {"lanes": 8, "vectors": 1, "whole": 1}))
+
+
+def test_one_value_a_row_is_not_written_past_the_caches(target, assert_right):
+    workload = ts.workload("mean", c=32, d=115, axes="d")
+    assert_right(workload, ROWS.scheduled(workload.func, target, {"stream": 1}))
 
 
 @pytest.mark.parametrize(
@@ -502,7 +516,7 @@ def test_maxima_of_half_floats_are_right(operator, axes, dtype, target, assert_r
 def test_rows_are_fetched_ahead_from_an_l3_far_away(operator, rows, l3, ahead, monkeypatch):
     target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
     machine = replace(facts(target), l2_bytes=2 << 20, l3_bytes=l3 << 20)
-    for module in (row_space, streaming):
+    for module in (row_choice, streaming):
         monkeypatch.setattr(module, "facts", lambda _: machine)
     func = ts.workload(operator, m=rows, n=384).func
     assert ROWS.space(func, target).default["ahead"] == ahead
