@@ -239,10 +239,12 @@ def test_exponentials_in_whole_vectors_are_right(length, knobs, target, assert_s
     assert_same_outputs(func, ROWS.scheduled(func, target, {"whole": 2, "stream": stream, **knobs}))
 
 
-def test_a_polynomial_within_a_masked_sum_is_right(target, assert_same_outputs):
-    """Registers of half the width have polynomials with names in them, which TVM bound twice."""
-    func = of(topi.nn.log_softmax, (3, 322))
-    assert_same_outputs(func, ROWS.scheduled(func, target, {"lanes": 8, "vectors": 1, "whole": 1}))
+@pytest.mark.parametrize(("operator", "columns"), [("log_softmax", 322), ("softmax", 18)])
+def test_a_polynomial_is_masked_in_registers_of_half_the_width(operator, columns, target, assert_right):
+    """There it has names in it, which TVM bound twice."""
+    workload = ts.workload(operator, m=3, n=columns)
+    schedule = ROWS.scheduled(workload.func, target, {"lanes": 8, "vectors": 1, "whole": 2})
+    assert_right(workload, schedule)
 
 
 def test_one_value_a_row_is_not_written_past_the_caches(target, assert_right):
