@@ -29,6 +29,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
     default, across = default_knobs(func, target, nest, blocks, pieces), not nest.contiguous
     lanes = default["lanes"]
     vectors = tuple(sorted({*ACROSS, *(whole_vectors(nest, lanes, widest) if across else ())}))
+    forms = (0,) if pieces is None else (0, 1, 2) if kept_values(func) else (0, 1)
     return KnobSpace(
         knobs=(
             Knob("lanes", tuple(sorted({1, max(1, widest // 2), widest})), "elements in a vector"),
@@ -46,7 +47,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             ),
             Knob(
                 "whole",
-                _forms(func, pieces),
+                forms,
                 "1: rows are reduced as whole vectors; 2: also what is kept of them",
             ),
         ),
@@ -71,6 +72,10 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: k["ahead"] == 0 or (reads_again(nest) and k["parts"] == 1),
             ),
             Constraint(
+                f"whole is at most {forms[-1]}",
+                lambda k: 0 <= k["whole"] <= forms[-1],
+            ),
+            Constraint(
                 f"whole needs vectors that do not divide the row ({nest.length}), or axes that are one",
                 lambda k: k["whole"] == 0 or lengthened_axes(func, _multiple(k)) != nest.axes,
             ),
@@ -83,10 +88,6 @@ def whole_rows(knobs: Knobs) -> str | None:
     """Name the form in which rows are as long as these knobs want them."""
     form = ("", "whole_rows", "whole_values")[knobs["whole"]]
     return f"{form}_{_multiple(knobs)}" if form else None
-
-
-def _forms(func: Any, pieces: tuple[int, ...] | None) -> tuple[int, ...]:
-    return (0,) if pieces is None else (0, 1, 2) if kept_values(func) else (0, 1)
 
 
 def _multiple(knobs: Knobs) -> int:

@@ -247,6 +247,14 @@ def test_a_polynomial_is_masked_in_registers_of_half_the_width(operator, columns
     assert_right(workload, schedule)
 
 
+def test_there_are_three_forms_of_rows(target):
+    func = ts.workload("softmax", m=4, n=333).func
+    with pytest.raises(InputError, match="whole is at most 2: "):
+        ROWS.scheduled(func, target, {"whole": 3})
+    with pytest.raises(InputError):
+        ROWS.scheduled(func, target, {"whole": -1})
+
+
 def test_one_value_a_row_is_not_written_past_the_caches(target, assert_right):
     workload = ts.workload("mean", c=32, d=115, axes="d")
     assert_right(workload, ROWS.scheduled(workload.func, target, {"stream": 1}))
