@@ -45,11 +45,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             Knob(
                 "parts", tuple(sorted({1, default["parts"]})), "parts of a row that are reduced in parallel"
             ),
-            Knob(
-                "whole",
-                forms,
-                "1: rows are reduced as whole vectors; 2: also what is kept of them",
-            ),
+            Knob("whole", forms, "1: rows are reduced as whole vectors; 2: also what is kept of them"),
         ),
         constraints=(
             Constraint(
@@ -61,20 +57,17 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: k["block"] == 1 or (k["block"] in blocks and k["parts"] == 1),
             ),
             Constraint(
-                f"parts divides the row ({nest.length}) unless whole=1, and is 1 unless all is one reduction",
+                f"parts divides the row ({nest.length}) if whole=0, and is 1 unless all is one reduction",
                 lambda k: (
                     k["parts"] == 1
-                    or (nest.is_one_reduction and (k["whole"] >= 1 or nest.length % k["parts"] == 0))
+                    or (nest.is_one_reduction and (k["whole"] > 0 or nest.length % k["parts"] == 0))
                 ),
             ),
             Constraint(
                 "ahead=0 unless rows lie contiguous and are read again after a first pass, with parts=1",
                 lambda k: k["ahead"] == 0 or (reads_again(nest) and k["parts"] == 1),
             ),
-            Constraint(
-                f"whole is at most {forms[-1]}",
-                lambda k: 0 <= k["whole"] <= forms[-1],
-            ),
+            Constraint(f"whole is at most {forms[-1]}", lambda k: 0 <= k["whole"] <= forms[-1]),
             Constraint(
                 f"whole needs vectors that do not divide the row ({nest.length}), or axes that are one",
                 lambda k: k["whole"] == 0 or lengthened_axes(func, _multiple(k)) != nest.axes,

@@ -41,14 +41,14 @@ _SHORT_SUM, _SHORT_TILE = 80, (4, 4)
 # What a load adds to the cost of a multiply-add, and what a tile must save to be chosen for that. Fitted
 # to 19 convolutions 1x1, one thread of a Zen 5: ratios of times of tiles as these say, within 5 % for most.
 _LOAD = 0.25
-# Of a window's panel L2 gives a line in two cycles: for fewer rows the multiply-adds wait. 4 images of 24x24,
-# 64 to 80 channels, 3x3: 2, 3, 4 and 5 rows by 5 vectors 0.81, 0.55, 0.42 and 0.41 ms; of a 1x1 layer of as
-# many products 3 rows are as fast as others (2 threads of a Zen 5).
-_FED_ROWS = 4
 # So much a load of a panel adds that takes more of L2: it comes from L3 for each tile of rows. By 2 threads
 # of a Zen 5 of 1 MiB, 1024 x 1024 by a sum of 4096: 6 rows by 4 vectors 19.7 ms, 8 by 2 18.2; 20x20 pixels of
 # 512 to 1024 channels, 3x3 by 2: 5 by 4 8.9, 5 by 2 8.4.
 _LOAD_FROM_L3, _HELD = 1.0, 7 / 8
+# Of a window's panel L2 gives a line in two cycles: for fewer rows the multiply-adds wait. 4 images of 24x24,
+# 64 to 80 channels, 3x3: 2, 3, 4 and 5 rows by 5 vectors 0.81, 0.55, 0.42 and 0.41 ms; of a 1x1 layer of as
+# many products 3 rows are as fast as others (2 threads of a Zen 5).
+_FED_ROWS = 4
 # With fewer rows a tile reads its panel faster than L2 gives it.
 _LEAST_ROWS = 3
 CLEARLY = 0.95

@@ -11,6 +11,9 @@ loop cut short instead has its condition around the block, where TVM loses it wh
 Several axes that lie in memory like one, as the lines and columns of an image do, become one, indexed along
 the first line, beyond its end: by line and column TVM would not see that neighbours lie side by side where
 vectors do not divide lines.
+
+Values that are computed once and then reduced, as a softmax's exponentials, can be longer with it: they are
+reduced as they are computed then, and their reduction needs no condition (`restate_with_values`).
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ from ..restatement import (
     with_nests,
     without_buffers,
 )
+
+_STEPS = (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)
 
 
 def restate(func: Any, width: int) -> Any:
@@ -103,7 +108,7 @@ def kept_values(func: Any) -> tuple[tuple[Any, Any], ...]:
 def _neutral_of_values(block: Any, buffer: Any) -> Any | None:
     """Return what is neutral in a reduction of a buffer along its last axis; None of any other step."""
     step, axes = getattr(block.body, "value", None), _reduced(block)
-    value = step.b if isinstance(step, (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)) else None
+    value = step.b if isinstance(step, _STEPS) else None
     if len(axes) != 1 or not isinstance(value, TensorLoad) or not value.source.same_as(buffer):
         return None
     *outer, last = value.indices
@@ -118,8 +123,7 @@ def _with_longer_values(func: Any, nest: Any, width: int, values: Mapping[Any, A
     written = block.writes[0].source
     if written in values:
         axis = block.iter_vars[-1]
-        inside = tirx.likely(axis.var < axis.dom.extent)
-        value = tirx.if_then_else(inside, block.body.value, values[written])
+        value = _neutral_beyond([axis], block.body.value, values[written])
         body = tirx.BufferStore(written, value, block.body.indices)
         return with_longer_axis(nest, axis, _longer([axis], width), body)
     if _reduced(block) and any(source in values for source in reads):
@@ -131,7 +135,7 @@ def _with_longer_values(func: Any, nest: Any, width: int, values: Mapping[Any, A
 def _longer_buffer(buffer: Any, width: int) -> Any:
     """Return a buffer like another whose last axis is whole vectors."""
     *others, last = buffer.shape
-    return tirx.decl_buffer((*others, whole(ceil(int(last) / width) * width)), buffer.dtype, buffer.name)
+    return tirx.decl_buffer((*others, whole(_whole_vectors(int(last), width))), buffer.dtype, buffer.name)
 
 
 @lru_cache(maxsize=64)  # a constraint asks at every point
@@ -162,14 +166,20 @@ def _guarded(func: Any, block: Any) -> Any | None:
     """
     _, last = _around_and_last(func, block)
     step, neutral = getattr(block.body, "value", None), getattr(block.init, "value", None)
-    if not last or neutral is None or not isinstance(step, (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)):
+    if not last or neutral is None or not isinstance(step, _STEPS):
         return None
     if not isinstance(step.a, TensorLoad) or not step.a.source.same_as(block.body.buffer):
         return None
     first = {axis.var: whole(0) for axis in last[:-1]}
-    inside = tirx.likely(last[-1].var < tirx.IntImm(last[-1].var.ty.dtype, _length(last)))
-    value = type(step)(step.a, tirx.if_then_else(inside, replaced(step.b, first), neutral))
+    value = type(step)(step.a, _neutral_beyond(last, replaced(step.b, first), neutral))
     return tirx.BufferStore(block.body.buffer, value, block.body.indices)
+
+
+def _neutral_beyond(axes: Sequence[Any], value: Any, neutral: Any) -> Any:
+    """Return a value where the last of some axes, which lie like one, is within them, and what is neutral."""
+    variable = axes[-1].var
+    inside = tirx.likely(variable < tirx.IntImm(variable.ty.dtype, _length(axes)))
+    return tirx.if_then_else(inside, value, neutral)
 
 
 def _reduced(block: Any) -> list[Any]:
@@ -191,7 +201,11 @@ def _length(axes: Sequence[Any]) -> int:
 
 
 def _longer(axes: Sequence[Any], width: int) -> int:
-    return ceil(_length(axes) / width) * width
+    return _whole_vectors(_length(axes), width)
+
+
+def _whole_vectors(length: int, width: int) -> int:
+    return ceil(length / width) * width
 
 
 def _lie_like_one(func: Any, block: Any, axes: Sequence[Any]) -> bool:
