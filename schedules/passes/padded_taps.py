@@ -30,7 +30,7 @@ from ..nests.window_padding import FilledAxis
 from ..restatement import replaced, without_mark
 
 TAPS_MARK = "tunesmith.taps"
-"""Annotation of a loop over taps: from where to where the elements under them are data."""
+"""Annotation of a loop over taps, or over tiles: from where to where the elements under them are data."""
 
 FIRST_MARK = "tunesmith.first_element"
 """Statement around such a loop: the element under the first tap, of a tile's first output."""
@@ -81,6 +81,27 @@ def leave_out_padding(
     if nest.share_read(mr) < _WORTH_CONDITIONS:
         pad = next(name for name in block_names(sch) if written_buffer(sch, name) == source)
         sch.annotate(sch.get_sblock(pad), READ_MARK, ranges)
+
+
+def leave_out_tiles(sch: s_tir.Schedule, block: Any, nest: Contraction, loops: Mapping[int, Any]) -> None:
+    """Mark the loops over tiles that may be shorter, where the loops over taps are outside.
+
+    Parameters
+    ----------
+    sch : Schedule
+        The schedule.
+    block : SBlockRV
+        What sums windows, after its sums were set to zero elsewhere.
+    nest : Contraction
+        Its axes, among them those along which windows slide over zeros.
+    loops : mapping of int to LoopRV
+        The loops over outputs or tiles of them, by what the axes call them.
+    """
+    read, _ = nest.operands(sch.get(block))
+    for axis in nest.padded:
+        if axis.row is not None:
+            sch.annotate(loops[axis.row], BUFFER_MARK, read.source.name)
+            sch.annotate(loops[axis.row], TAPS_MARK, [axis.low, axis.high])
 
 
 def leave_out_filling(

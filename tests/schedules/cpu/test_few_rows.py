@@ -1,5 +1,8 @@
 """A few rows by a large matrix: where the rule applies, and that it is right."""
 
+import re
+
+import numpy as np
 import pytest
 import tunesmith as ts
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS, as_prim_func
@@ -104,10 +107,69 @@ def test_data_lies_as_it_is_read(transpose, depth, target, assert_right):
     ],
 )
 def test_a_convolution_of_few_pixels(image, depth, target, assert_points_right):
-    inputs = -(-depth // (image["kh"] * image["kw"]) // 8) * 8 + 8
-    workload = ts.workload("conv2d", **{"n": 1, **image}, ci=inputs, co=256)
+    workload = of_few_pixels(image, depth)
     assert first_of_vectors(workload, target) is FEW_ROWS
     assert_points_right(FEW_ROWS, workload, [{"mr": 2, "vectors": 1, "depth": 4}])
+
+
+@pytest.mark.parametrize(
+    ("image", "mr"),
+    [
+        ({"n": 2, "h": 5, "w": 8, "kh": 3, "kw": 3, "padding": 1, "stride": 2}, 2),
+        ({"h": 4, "w": 6, "kh": 5, "kw": 3, "padding": 3, "dilation": 2, "bias": 1}, 2),
+        ({"h": 1, "w": 12, "kh": 1, "kw": 3, "padding": 1}, 3),
+        ({"h": 7, "w": 9, "kh": 3, "kw": 3}, 7),
+    ],
+)
+def test_tiles_of_lines_and_across_them(image, mr, depth, target, assert_right):
+    workload = of_few_pixels(image, depth)
+    assert_right(workload, FEW_ROWS.scheduled(workload.func, target, {"mr": mr, "vectors": 1, "depth": 4}))
+
+
+@pytest.mark.parametrize(("mr", "left_out"), [(7, True), (4, False)])
+def test_tiles_that_fill_lines_leave_out_those_that_meet_padding(mr, left_out, depth, target, run):
+    """An infinite weight times padding is no number; and nothing is copied window by window."""
+    workload = of_few_pixels({"h": 7, "w": 7, "kh": 3, "kw": 3, "padding": 1}, depth)
+    schedule = FEW_ROWS.scheduled(workload.func, target, {"mr": mr, "vectors": 1, "depth": 4})
+    assert ("pad_reindex" not in str(schedule.mod)) == left_out
+    data, weight = (np.ones(arg.shape, arg.dtype) for arg in workload.args[:2])
+    weight[0] = np.inf  # padding is over the first line
+    (output,) = run(schedule, (data, weight))
+    assert np.isfinite(output[0, 0]).all() == left_out
+    assert np.isinf(output[0, 1:]).sum() >= 6 * 5 * 256
+
+
+def of_few_pixels(image, depth):
+    channels = -(-depth // (image["kh"] * image["kw"]) // 8) * 8 + 8
+    return ts.workload("conv2d", **{"n": 1, **image}, ci=channels, co=256)
+
+
+def test_what_is_read_next_is_asked_for_where_memory_is_waited_for(target):
+    """A weight of memory, of which a thread reads less than a page at a time, or of more rows."""
+    machine = facts(target)
+    beyond = machine.kept_by_l3 // 4  # floats of all of it
+
+    def default(rows, columns, elements):
+        workload = ts.workload("matmul", m=rows, n=columns, k=-(-elements // columns // 32) * 32)
+        return FEW_ROWS.space(workload.func, target).default["fetch"]
+
+    page = 4096 // 4 * machine.cores
+    assert default(4, page // 2, beyond) == 1
+    assert default(4, 4 * page, beyond) == 0
+    assert default(16, 4 * page, beyond) == 1
+    assert default(16, 4 * page, beyond // 4) == 0
+
+
+def test_fetches_are_of_the_next_rows_of_the_weight(depth, target, assert_right):
+    workload = ts.workload("matmul", m=3, n=256, k=depth)
+    for fetch in (0, 1):
+        schedule = FEW_ROWS.scheduled(workload.func, target, {"depth": 4, "vectors": 1, "fetch": fetch})
+        assert_right(workload, schedule)
+        text = str(partition_loops(schedule.mod))
+        assert len(re.findall(r"T\.prefetch\(T\.address_of\(B(_1)?\[", text)) == 4 * fetch
+    assert "k_0 * T.int64(4) + T.int64(7)" in text
+    with pytest.raises(ts.InputError, match="fetch is 0 or 1"):
+        FEW_ROWS.scheduled(workload.func, target, {"fetch": 2})
 
 
 @pytest.mark.parametrize(
