@@ -301,7 +301,6 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
                 "lanes, vectors, depth, shares and mr are at least 1",
                 lambda k: min(number for name, number in k.items() if name != "fetch") >= 1,
             ),
-            Constraint("fetch is 0 or 1", lambda k: k["fetch"] in (0, 1)),
             Constraint(
                 f"lanes * vectors * shares divides the columns ({nest.columns}), or masks end them",
                 lambda k: choice.pads or nest.columns % (k["lanes"] * k["vectors"] * k["shares"]) == 0,

@@ -17,6 +17,8 @@ After, with a tile of ``mr`` rows by ``nr`` columns held in registers over the w
 A panel is read once a tile in one stream, and every load of data serves ``nr / lanes`` multiply-adds. The sum
 is not blocked: a panel streams from L2, which feeds the two or more vectors that a step needs.
 
+Vectors of the last panel that have no columns are not computed (`narrow_panels`).
+
 The tile has the scope "global": below 1 KiB TVM puts it on the stack, and LLVM into registers. What is
 "local" comes from the heap: LLVM keeps a tile's last values, to write them back, while it computes others.
 
@@ -34,6 +36,7 @@ from tvm import s_tir
 from ..dot_product import gather_products, instruction_of, use_dot_products
 from ..nests.contraction import Contraction, find_contraction
 from ..passes.loop_partition import partition
+from ..passes.narrow_panels import narrow_last_panel
 from ..passes.padded_taps import leave_out_filling, leave_out_padding
 from ..passes.panel_prefetch import fetch_panels
 from ..transforms import finish_tile
@@ -149,6 +152,8 @@ def register_tile(
         leave_out_padding(sch, block, nest, mr, loops)
         leave_out_filling(sch, nest.filled, nest.column, nr, loops)
     start = sch.decompose_reduction(block, sums[0])
+    if products == 1:
+        narrow_last_panel(sch, block, start, panel, nest.column, nest.columns, nr, lanes)
     if instruction is not None:
         use_dot_products(sch, start, block, instruction)
     return panel

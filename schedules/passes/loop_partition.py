@@ -17,6 +17,7 @@ from ..restatement import with_functions
 from .aligned_rows import align_rows
 from .loop_bounds import BOUNDING_MARK, shorten_loops
 from .matrix_tiles import THREADS_MARK, use_matrix_tiles
+from .narrow_panels import NARROW_MARK, narrow_panels, note_panels
 from .needless_loops import NEEDLESS_MARK, skip_needless_loops
 from .padded_taps import FILLED_MARK, TAPS_MARK, note_taps, shorten_taps
 from .panel_prefetch import PANELS_MARK, set_rows_apart, share_fetches
@@ -32,6 +33,7 @@ PARTITION_MARK = "pragma_loop_partition_hint"
 _LOWER = tvm.ir.transform.Sequential(
     [
         note_taps,
+        note_panels,
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
@@ -48,6 +50,7 @@ _LOWER = tvm.ir.transform.Sequential(
         s_tir.transform.LoopPartition(),
         # Not before: it passes over loops whose length depends on what it cuts.
         shorten_taps,
+        narrow_panels,
         # Conditions that are now plainly true would keep vectors from being made.
         s_tir.transform.StmtSimplify(),
         turn_squares,
@@ -93,5 +96,5 @@ def _is_marked(func: Any) -> bool:
     if isinstance(func, tirx.PrimFunc):
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
     marks = {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK, PANELS_MARK, STREAM_MARK}
-    marks |= {NEEDLESS_MARK, THREADS_MARK, SQUARE_MARK}
+    marks |= {NEEDLESS_MARK, THREADS_MARK, SQUARE_MARK, NARROW_MARK}
     return bool(found & marks)

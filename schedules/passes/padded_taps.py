@@ -99,7 +99,7 @@ def leave_out_tiles(sch: s_tir.Schedule, block: Any, nest: Contraction, loops: M
     """
     read, _ = nest.operands(sch.get(block))
     for axis in nest.padded:
-        if axis.row is not None:
+        if axis.row is not None and axis.rows > 1:
             sch.annotate(loops[axis.row], BUFFER_MARK, read.source.name)
             sch.annotate(loops[axis.row], TAPS_MARK, [axis.low, axis.high])
 

@@ -168,7 +168,7 @@ def test_fetches_are_of_the_next_rows_of_the_weight(depth, target, assert_right)
         text = str(partition_loops(schedule.mod))
         assert len(re.findall(r"T\.prefetch\(T\.address_of\(B(_1)?\[", text)) == 4 * fetch
     assert "k_0 * T.int64(4) + T.int64(7)" in text
-    with pytest.raises(ts.InputError, match="fetch is 0 or 1"):
+    with pytest.raises(ts.InputError, match="fetch"):
         FEW_ROWS.scheduled(workload.func, target, {"fetch": 2})
 
 

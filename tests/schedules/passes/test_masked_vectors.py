@@ -11,6 +11,7 @@ import tvm
 from tunesmith import schedules
 from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.arrays import array_dtype
+from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import code_generation
 from tunesmith.schedules.passes.masked_vectors import mask_vectors
@@ -334,10 +335,11 @@ def test_code_generation_masks():
 
 
 def test_whole_vectors_that_a_sum_reads_or_not_are_masked(assert_right):
-    """Of a panel of four vectors the last has one: a branch in each step would keep sums out of registers."""
-    workload = ts.workload("matmul", m=8, n=80, k=20)
-    knobs = {"pack": 0, "nr": 4 * LANES, "mr": 4, "block_columns": 2}
-    schedule = schedules.rule("matmul").scheduled(workload.func, WITH_MASKS, knobs)
+    """Of 18 vectors one thread has 7 of 9: a branch in each step would keep sums out of registers."""
+    depth = 2 * facts(WITH_MASKS).near_bytes // (4 * 250) // 4 * 4
+    workload = ts.workload("matmul", m=2, n=250, k=depth)
+    knobs = {"vectors": 3, "depth": 4, "mr": 2, "shares": 2}
+    schedule = schedules.rule("few_rows").scheduled(workload.func, WITH_MASKS, knobs)
     script = code_generation.finished(schedule.mod, WITH_MASKS).script()
     assert "T.masked_load" in script and "T.if_then_else" not in script
     assert_right(workload, schedule)
