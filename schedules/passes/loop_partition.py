@@ -15,6 +15,7 @@ from tvm_ffi import structural_walk
 
 from ..restatement import with_functions
 from .aligned_rows import align_rows
+from .held_sums import HOLD_MARK, hold_marked_sums
 from .loop_bounds import BOUNDING_MARK, shorten_loops
 from .matrix_tiles import THREADS_MARK, use_matrix_tiles
 from .narrow_panels import NARROW_MARK, narrow_panels, note_panels
@@ -53,6 +54,7 @@ _LOWER = tvm.ir.transform.Sequential(
         narrow_panels,
         # Conditions that are now plainly true would keep vectors from being made.
         s_tir.transform.StmtSimplify(),
+        hold_marked_sums,
         turn_squares,
         lessen_quotients,
         set_rows_apart,
@@ -96,5 +98,5 @@ def _is_marked(func: Any) -> bool:
     if isinstance(func, tirx.PrimFunc):
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
     marks = {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK, PANELS_MARK, STREAM_MARK}
-    marks |= {NEEDLESS_MARK, THREADS_MARK, SQUARE_MARK, NARROW_MARK}
+    marks |= {NEEDLESS_MARK, THREADS_MARK, SQUARE_MARK, NARROW_MARK, HOLD_MARK}
     return bool(found & marks)

@@ -51,7 +51,7 @@ def test_every_kind_of_point_is_right(rows, depth, target, assert_points_right):
 def test_rows_that_fill_no_tile_are_cut_off(depth, target, assert_right):
     """Eleven rows in tiles of four: two whole ones, whose rows have no condition, and a smaller one."""
     workload = ts.workload("matmul", m=11, n=256, k=depth)
-    schedule = FEW_ROWS.scheduled(workload.func, target, {"mr": 4, "vectors": 1})
+    schedule = FEW_ROWS.scheduled(workload.func, target, {"mr": 4, "vectors": 1, "depth": 8, "hold": 0})
     assert_right(workload, schedule)
     text = str(partition_loops(schedule.mod))
     whole = text[text.index("in range(T.int64(2)):", text.index("for k_0")) : text.index("if i_1 <")]
@@ -142,6 +142,28 @@ def test_tiles_that_fill_lines_leave_out_those_that_meet_padding(mr, left_out, d
 def of_few_pixels(image, depth):
     channels = -(-depth // (image["kh"] * image["kw"]) // 8) * 8 + 8
     return ts.workload("conv2d", **{"n": 1, **image}, ci=channels, co=256)
+
+
+def test_sums_are_held_for_as_many_steps_as_l1_holds_rows_of_the_weight():
+    """But for very few rows by a weight of memory; windows are read a few channels at a time."""
+    target = cpu("znver5")
+    machine = facts(target)
+    assert machine.l1_bytes == 12 * 4096
+
+    def default(rows, columns, elements=2 * machine.near_bytes // 4):
+        workload = ts.workload("matmul", m=rows, n=columns, k=-(-elements // columns // 32) * 32)
+        knobs = FEW_ROWS.space(workload.func, target).default
+        return knobs["hold"], knobs["depth"]
+
+    beyond = machine.kept_by_l3 // 4
+    assert default(4, 1120) == (1, 32)
+    assert default(4, 1536) == (1, 16)  # every second row is in the same place
+    assert default(4, 2048) == (1, 8)
+    assert default(48, 2016) == (1, 16)
+    assert default(12, 1120, beyond) == (1, 16)
+    assert default(4, 1120, beyond) == (0, 8)
+    window = ts.workload("conv2d", n=1, h=5, w=5, ci=288, co=1120, kh=3, kw=3, padding=1)
+    assert FEW_ROWS.space(window.func, target).default["depth"] == 8
 
 
 def test_what_is_read_next_is_asked_for_where_memory_is_waited_for(target):
