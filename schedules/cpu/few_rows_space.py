@@ -25,7 +25,7 @@ _DEPTHS = (4, 8, 16, 32)
 # Rows of the weight that are read side by side, while sums are held in registers: so many if they keep to a
 # part of L1's ways, in which those a way's bytes apart have the same places. Times over those of 8 steps,
 # unrolled, 2 threads of a Zen 5: held for 32 steps 4 to 8 rows by 768 to 2304 columns 0.65 to 0.77, 1 and 2
-# by 1000 0.8 to 0.9, 32 by 1000 0.89; for 16 steps 20 by 1536 0.7, 40 by 1536 0.92, 64 by 768 0.96; by columns
+# by 1000 0.8 to 0.9, 32 by 1000 0.89; for 16 steps 20 by 1536 0.7, 40 0.92, 64 by 768 0.96; by columns
 # a power of two apart 1.2 to 1.8, and windows 1.0 to 1.1. For 8 steps 7x7 of 512, 3x3 by 2 0.87, 4x4 of 1024
 # 0.75, others 0.97 to 1.02. From memory 12 by 4000 (16 steps) 0.4 to 0.6, 16 by 4096 (8) 0.92; fewer rows
 # 1.0 to 1.25.
