@@ -69,6 +69,13 @@ def test_the_inner_loop_is_multiply_adds_on_registers(name, mcpu):
     assert [line for line in loop if re.search(spill, line)] == []
 
 
+@pytest.mark.parametrize(("mcpu", "lanes"), [("x86-64-v4", 16), ("haswell", 4)])
+def test_a_few_rows_read_a_weight_as_it_lies_in_whole_vectors_where_there_are_masks(mcpu, lanes):
+    workload = ts.workload("matmul", m=4, n=1388, k=248)
+    default = MATMUL.space(workload.func, cpu(mcpu)).default
+    assert (default["lanes"], default["pack"]) == (lanes, 0)
+
+
 @pytest.mark.parametrize(
     ("mcpu", "lanes", "registers"), [("x86-64-v4", 16, 32), ("haswell", 8, 16), ("neoverse-n1", 4, 32)]
 )
