@@ -146,7 +146,7 @@ def lines_space(func: Any, target: Any) -> KnobSpace | None:
     machine = facts(target)
     widest = machine.lanes(str(found.block.writes[0].source.dtype))
     pixels = found.extents[-1]
-    widths = [width for width in (widest, widest // 2) if width >= LEAST_LANES]
+    widths = [width for width in (widest, widest // 2, widest // 4) if width >= LEAST_LANES]
     lanes = min(widths, key=lambda width: (ceil(pixels / width), width), default=0)
     if not lanes or 2 * pixels <= lanes:
         return None
