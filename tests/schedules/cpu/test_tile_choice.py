@@ -34,6 +34,15 @@ def test_blocks_have_more_panels_where_l3_is_near():
     assert choice(OF_FEW_CORES, m=512, n=4096, k=2048).blocks(6, 64)["block_columns"] == 4
 
 
+@pytest.mark.parametrize(
+    ("machine", "n", "fetches"), [(OF_MANY_CORES, 4096, 1), (OF_MANY_CORES, 512, 0), (OF_FEW_CORES, 4096, 0)]
+)
+def test_panels_are_fetched_where_l3_is_far_and_l2_does_not_hold_them(machine, n, fetches):
+    made = choice(machine, m=512, n=n, k=512)
+    tile = {"mr": 8, "nr": 32, "block_rows": 64, "block_columns": 4, "split_columns": 0, "pack": 2}
+    assert made.weight.is_worth_fetching(tile) == fetches
+
+
 def test_operands_of_several_products_fit_more_panels():
     assert choice(OF_MANY_CORES, 4, m=512, n=4096, k=1024).blocks(32, 32)["block_columns"] == 16
 
