@@ -210,9 +210,9 @@ class WeightReading:
 
         Time with and without, constant weights, 2 threads of an Emerald Rapids: 128 rows by 3072 x 768 0.88,
         32 to 50 rows 0.89, 197 by 768 x 3072 0.88, 1024^3 1.0, 7x7 pixels of 512 to 2048 channels 0.90; with
-        AVX2 0.90 to 1.0; of weights that L2 holds 1.0 to 1.02. What is no further than an L3 nearby CPUs fetch
-        by themselves: on a Zen 5 0.99 to 1.0, but tiles of 4 rows by 5 vectors of 16x16 pixels, 3x3, 1.05 to
-        1.18, on a Zen 4 1.0.
+        AVX2 0.90 to 1.0; of weights that L2 holds 1.0 to 1.02. What is no further than an L3 nearby CPUs
+        fetch by themselves: on a Zen 5 0.99 to 1.0, but tiles of 4 rows by 5 vectors of 16x16 pixels, 3x3,
+        1.05 to 1.18; on a Zen 4 1.0.
         """
         far = self.machine.has_far_l3 and self.nest.weight_bytes > self.machine.l2_bytes
         return far and self.can_fetch(knobs)

@@ -43,6 +43,21 @@ def test_panels_are_fetched_where_l3_is_far_and_l2_does_not_hold_them(machine, n
     assert made.weight.is_worth_fetching(tile) == fetches
 
 
+@pytest.mark.parametrize(
+    ("n", "k", "rows", "by_columns"),
+    [
+        (104, 256, 784, 0),  # four panels, the last of one vector
+        (128, 256, 784, 1),
+        (1000, 128, 784, 1),  # 63 vectors are nearly 64
+        (104, 256, 24, 1),  # too few rows to share
+        (112, 4096, 784, 1),  # a large weight is read by one thread or the other
+    ],
+)
+def test_threads_share_rows_where_a_narrow_panel_would_keep_one_waiting(n, k, rows, by_columns):
+    made = choice(OF_FEW_CORES, m=rows, n=n, k=k, transpose="NT")
+    assert made.blocks(8, 32)["split_columns"] == by_columns
+
+
 def test_operands_of_several_products_fit_more_panels():
     assert choice(OF_MANY_CORES, 4, m=512, n=4096, k=1024).blocks(32, 32)["block_columns"] == 16
 
