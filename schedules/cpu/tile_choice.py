@@ -80,6 +80,9 @@ _WORTH_HALVES = 1.1
 # Vectors of a tile.
 VECTOR_CANDIDATES = (1, 2, 3, 4, 6, 8)
 
+# Vectors of which the busiest thread has more than so many times its part, where the last panel is narrow.
+_WAITING = 1.08
+
 # Tiles of rows of which the busiest thread has more than so many times its part: others would wait for it.
 _UNEVEN_TILES = 4 / 3
 
@@ -304,11 +307,12 @@ class TileChoice:
         """Tell whether a thread waits for others because the last panel is narrow: see `narrow_panels`.
 
         Of 7 vectors in panels of two one thread has 3. 4 of 16x16 pixels, 32 to 104 channels, 3x3, take 0.92
-        of the time if threads share the rows, on 2 threads of a Zen 5.
+        of the time if threads share the rows, on 2 threads of a Zen 5; 144 rows by 240 x 256 that is turned,
+        of which one thread has 7 of 15, 1.04.
         """
         vectors = ceil(self.nest.columns / self.lanes)
         busiest = ceil(self.panels(nr) / self.threads) * (nr // self.lanes)
-        return self.products == 1 and busiest * self.threads > UNEVEN * vectors
+        return self.products == 1 and busiest * self.threads > _WAITING * vectors
 
     def _panels_in_cache(self, panel: int) -> int:
         """Return how many panels of so many bytes a block may have, or 0: it has one then."""

@@ -255,7 +255,7 @@ def test_a_wider_tile_where_it_computes_fewer_columns(shape, tile):
         ((1000, 1000, 1000), (6, 64), (6, 64)),  # 21 panels of 48 leave a thread waiting
         ((192, 192, 768), (8, 48), (8, 48)),
         ((192, 320, 768), (5, 80), (8, 32)),  # four panels, as ten of two vectors are even
-        ((100, 100, 100), (5, 64), (5, 64)),
+        ((100, 100, 100), (5, 64), (8, 32)),  # two panels of 64 would be uneven shares of 7 vectors
     ],
 )
 def test_a_wider_tile_where_units_take_whole_registers_and_wait_for_loads(shape, tile, turned):

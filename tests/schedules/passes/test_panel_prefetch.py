@@ -1,6 +1,7 @@
 """Panels that are fetched ahead: which lines, that sums stay in registers, and that results are right."""
 
 import re
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -14,6 +15,7 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.code_generation import finished, generate_code
+from tunesmith.schedules.cpu import tile_choice
 from tunesmith.schedules.expressions import index_variables
 from tunesmith.schedules.passes.panel_prefetch import PANELS_MARK, steps_between
 from tunesmith.schedules.restatement import replaced
@@ -156,12 +158,16 @@ def test_sums_of_whole_and_of_cut_tiles_are_on_the_stack():
         ((128, 3072, 767), True, 0),  # steps that nothing divides
     ],
 )
-def test_panels_from_beyond_l2_are_fetched_ahead(shape, constant, fetch):
+def test_panels_from_beyond_l2_are_fetched_ahead_where_l3_is_far(shape, constant, fetch, monkeypatch):
+    far = replace(facts(cpu("x86-64-v4")), l2_bytes=2 << 20, l3_bytes=480 << 20)
+    monkeypatch.setattr(tile_choice, "facts", lambda target: far)
     func = ts.workload("matmul", **dict(zip("mnk", shape, strict=True))).func
     if constant:
         func = func.with_attr(CONSTANT_ARGUMENTS, [1])
     default = ts.schedule_rules()["matmul"].space(func, cpu("x86-64-v4")).default
     assert default["fetch"] == fetch
+    monkeypatch.undo()
+    assert ts.schedule_rules()["matmul"].space(func, cpu("x86-64-v4")).default["fetch"] == 0
 
 
 def test_a_trace_keeps_what_is_fetched(target):
