@@ -26,9 +26,9 @@ _DEPTHS = (4, 8, 16, 32)
 # part of L1's ways, in which those a way's bytes apart have the same places. Times over those of 8 steps,
 # unrolled, 2 threads of a Zen 5: held for 32 steps 4 to 8 rows by 768 to 2304 columns 0.65 to 0.77, 1 and 2
 # by 1000 0.8 to 0.9, 32 by 1000 0.89; for 16 steps 20 by 1536 0.7, 40 0.92, 64 by 768 0.96; by columns
-# a power of two apart 1.2 to 1.8, and windows 1.0 to 1.1. For 8 steps 7x7 of 512, 3x3 by 2 0.87, 4x4 of 1024
-# 0.75, others 0.97 to 1.02. From memory 12 by 4000 (16 steps) 0.4 to 0.6, 16 by 4096 (8) 0.92; fewer rows
-# 1.0 to 1.25.
+# a power of two apart 1.2 to 1.8, one tile of 4 or 8 rows 0.84 to 1.0; windows 1.0 to 1.1. For 8 steps 7x7 of
+# 512, 3x3 by 2 0.87, 4x4 of 1024 0.75, others 0.97 to 1.02. From memory 12 by 4000 (16 steps) 0.4 to 0.6, 16
+# by 4096 (8) 0.92; fewer rows 1.0 to 1.25.
 _DEPTH, _HELD, _HELD_OF_MANY, _MANY_ROWS = 8, 32, 16, 32
 _WAY_BYTES, _OF_WAYS = 4096, 2 / 3
 # Multiply-adds that must be in flight: half of what hides their latency, because tiles are many, and the next
@@ -108,13 +108,13 @@ class _Choice:
         all steps for the next one. Where they do not fit, those of three steps shall: 64 rows by 3072 x 768,
         2 threads of a Zen 3, take 2.4 ms with tiles of 5 or 6 rows, 2.2 with 4.
         """
-        shares, hold, depth = self.shares[0], int(self._holds), self._depth
+        shares, hold = self.shares[0], int(self._holds)
         extent = rows_of(self.nest)
         alone = [(extent, vectors) for vectors in self.widths(shares) if self.fits(extent, vectors)]
         several = next(filter(None, (self._tiles(shares, steps) for steps in (_DEPTH, 3))), [])
         tiles = [*several, *alone] or [(1, self.widths(shares)[0])]
         mr, vectors = min(tiles, key=lambda tile: self._cost(*tile) * self._computed(tile[1], shares))
-        fetch = int(self._fetches(shares))
+        depth, fetch = self._depth(mr), int(self._fetches(shares))
         tile = {"lanes": self.lanes, "vectors": vectors, "depth": depth, "shares": shares, "mr": mr}
         return {**tile, "hold": hold, "fetch": fetch}
 
@@ -127,9 +127,11 @@ class _Choice:
         """Whether sums are held in registers: but for very few rows by a weight of memory."""
         return not self._is_from_memory or rows_of(self.nest) >= _BUSY_ROWS
 
-    @property
-    def _depth(self) -> int:
-        """Rows of the weight that are read side by side: as many as do not evict each other from L1."""
+    def _depth(self, mr: int) -> int:
+        """Return the rows of the weight that are read side by side: those that do not evict each other from L1.
+
+        One tile of rows reads them once, wherever they are.
+        """
         depths = [d for d in _DEPTHS if self.nest.channels % d == 0]
         most = _DEPTH
         if self._holds and len(self.nest.reductions) == 1:
@@ -138,7 +140,8 @@ class _Choice:
             ways = self.machine.l1_bytes // _WAY_BYTES
             many = self._is_from_memory or rows_of(self.nest) > _MANY_ROWS
             deepest = _HELD_OF_MANY if many else _HELD
-            most = max(_DEPTH, min(deepest, int(apart * ways * _OF_WAYS)))
+            least = _HELD_OF_MANY if mr == rows_of(self.nest) and not self._is_from_memory else _DEPTH
+            most = max(least, min(deepest, int(apart * ways * _OF_WAYS)))
         return max(d for d in depths if d <= max(most, depths[0]))
 
     def _fetches(self, shares: int) -> bool:

@@ -158,7 +158,8 @@ def test_sums_are_held_for_as_many_steps_as_l1_holds_rows_of_the_weight():
     beyond = machine.kept_by_l3 // 4
     assert default(4, 1120) == (1, 32)
     assert default(4, 1536) == (1, 16)  # every second row is in the same place
-    assert default(4, 2048) == (1, 8)
+    assert default(16, 2048) == (1, 8)
+    assert default(4, 2048) == (1, 16)  # one tile reads each row once
     assert default(48, 2016) == (1, 16)
     assert default(12, 1120, beyond) == (1, 16)
     assert default(4, 1120, beyond) == (0, 8)
