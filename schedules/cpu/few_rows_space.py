@@ -128,7 +128,7 @@ class _Choice:
         return not self._is_from_memory or rows_of(self.nest) >= _BUSY_ROWS
 
     def _depth(self, mr: int) -> int:
-        """Return the rows of the weight that are read side by side: those that do not evict each other from L1.
+        """Return the rows of the weight that are read side by side, which do not evict each other from L1.
 
         One tile of rows reads them once, wherever they are.
         """
