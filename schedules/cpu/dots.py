@@ -239,7 +239,7 @@ def _fits(nest: Contraction, most_rows: int) -> bool:
     plain = nest.plain and not nest.batch and not nest.rest and nest.staged is None
     contiguous = nest.data_channel == nest.data_rank - 1 or nest.has_single_row
     along = nest.weight_axes[-1] == nest.reductions[-1] and contiguous
-    few = nest.outer_rows * nest.row_extent <= most_rows
+    few = nest.all_rows <= most_rows
     return plain and along and few and len(nest.reductions) == 1 and not nest.constant_weight
 
 

@@ -39,7 +39,7 @@ from ..passes.padded_taps import leave_out_tiles
 from ..passes.row_prefetch import fetch_ahead
 from ..rule import ScheduleRule
 from ..transforms import inline_blocks, panel_order, relayout_read, vectorize_last
-from .few_rows_space import few_rows_space, reads_lines, rows_of
+from .few_rows_space import few_rows_space, reads_lines
 from .operand_layout import block_of_result, load_of, pad_operands, producer_of
 
 
@@ -77,7 +77,7 @@ def schedule_few_rows(
         sch.compute_inline(producer_of(sch, block, nest.weight))
     tail = block_of_result(sch, block, last, padded)
     in_lines = reads_lines(nest, mr)
-    if rows_of(nest) > 1 or not nest.plain:
+    if nest.all_rows > 1 or not nest.plain:
         _copy_steps(sch, nest, block, lanes, depth, in_lines)
     others = [i for i in range(nest.output_rank) if i != nest.output_column]
     order = panel_order(nest.output_rank, (), nest.output_column, others, vectors * lanes)
@@ -98,7 +98,7 @@ def schedule_few_rows(
     sch.parallel(share)
     sch.reverse_compute_at(tail, share)
     vectorize_last(sch, tail, lanes)
-    if rows_of(nest) % mr:
+    if nest.all_rows % mr:
         partition(sch, tiles)
     sch.decompose_reduction(block, windows[0] if windows else deep)
     if in_lines:

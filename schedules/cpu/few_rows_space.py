@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, gcd, prod
+from math import ceil, gcd
 from typing import Any
 
 from ...machine.facts import Facts, facts
@@ -46,11 +46,6 @@ _VECTORS = (1, 2, 3, 4, 6, 8)
 _ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14)
 
 
-def rows_of(nest: Contraction) -> int:
-    """Count the rows of all axes together."""
-    return prod(nest.extents[i] for i in nest.rows)
-
-
 def reads_lines(nest: Contraction, mr: int) -> bool:
     """Tell whether tiles are part of a line of a padded image, of which a tap's windows lie side by side.
 
@@ -87,7 +82,7 @@ class _Choice:
             s for s in range(cores, _MOST_SHARES * cores + 1) if self.nest.columns % (s * self.lanes) == 0
         ]
         even = tuple(s for s in parts if s in (cores, 2 * cores))
-        if even or rows_of(self.nest) not in _UNEVEN_ROWS:
+        if even or self.nest.all_rows not in _UNEVEN_ROWS:
             return even
         return tuple(s for s in parts if ceil(s / cores) * cores <= _UNEVEN * s)[:1]
 
@@ -109,7 +104,7 @@ class _Choice:
         2 threads of a Zen 3, take 2.4 ms with tiles of 5 or 6 rows, 2.2 with 4.
         """
         shares, hold = self.shares[0], int(self._holds)
-        extent = rows_of(self.nest)
+        extent = self.nest.all_rows
         alone = [(extent, vectors) for vectors in self.widths(shares) if self.fits(extent, vectors)]
         several = next(filter(None, (self._tiles(shares, steps) for steps in (_DEPTH, 3))), [])
         tiles = [*several, *alone] or [(1, self.widths(shares)[0])]
@@ -125,7 +120,7 @@ class _Choice:
     @property
     def _holds(self) -> bool:
         """Whether sums are held in registers: but for very few rows by a weight of memory."""
-        return not self._is_from_memory or rows_of(self.nest) >= _BUSY_ROWS
+        return not self._is_from_memory or self.nest.all_rows >= _BUSY_ROWS
 
     def _depth(self, mr: int) -> int:
         """Return the rows of the weight that are read side by side, which do not evict each other from L1.
@@ -138,16 +133,16 @@ class _Choice:
             row = self.nest.weight_bytes // self.nest.depth
             apart = _WAY_BYTES // gcd(row, _WAY_BYTES)
             ways = self.machine.l1_bytes // _WAY_BYTES
-            many = self._is_from_memory or rows_of(self.nest) > _MANY_ROWS
+            many = self._is_from_memory or self.nest.all_rows > _MANY_ROWS
             deepest = _HELD_OF_MANY if many else _HELD
-            least = _HELD_OF_MANY if mr == rows_of(self.nest) and not self._is_from_memory else _DEPTH
+            least = _HELD_OF_MANY if mr == self.nest.all_rows and not self._is_from_memory else _DEPTH
             most = max(least, min(deepest, int(apart * ways * _OF_WAYS)))
         return max(d for d in depths if d <= max(most, depths[0]))
 
     def _fetches(self, shares: int) -> bool:
         """Tell whether threads wait for the weight: memory's, in stretches that the CPU does not foresee."""
         nest = self.nest
-        waits = nest.weight_bytes // (nest.depth * shares) < _PAGE_BYTES or rows_of(nest) >= _BUSY_ROWS
+        waits = nest.weight_bytes // (nest.depth * shares) < _PAGE_BYTES or nest.all_rows >= _BUSY_ROWS
         return waits and self._is_from_memory
 
     def _tiles(self, shares: int, steps: int) -> list[tuple[int, int]]:
@@ -155,7 +150,7 @@ class _Choice:
         return [
             (mr, vectors)
             for vectors in self.widths(shares)
-            for mr in range(2, rows_of(self.nest))
+            for mr in range(2, self.nest.all_rows)
             if mr * vectors >= FMAS_IN_FLIGHT and self.fits(mr, vectors, steps)
         ]
 
@@ -169,7 +164,7 @@ class _Choice:
 
         Tiles that fill lines leave out those that meet nothing but padding.
         """
-        whole, left = divmod(rows_of(self.nest), mr)
+        whole, left = divmod(self.nest.all_rows, mr)
         return sum(
             (rows + 1 + rows / vectors) / min(1, rows * vectors / _SUMS)
             for rows in [mr] * whole + [left] * (left > 0)
@@ -188,7 +183,7 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
     if _is_read_in_tiles(nest, target):
         return None
     default = choice.default()
-    rows = tuple(sorted({*(r for r in _ROWS if r <= rows_of(nest)), default["mr"]}))
+    rows = tuple(sorted({*(r for r in _ROWS if r <= nest.all_rows), default["mr"]}))
     widths = sorted({v for shares in choice.shares for v in choice.widths(shares)})
     return KnobSpace(
         knobs=(
@@ -214,7 +209,7 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: choice.pads or nest.columns % (k["lanes"] * k["vectors"] * k["shares"]) == 0,
             ),
             Constraint(f"depth divides the sum ({nest.channels})", lambda k: nest.channels % k["depth"] == 0),
-            Constraint(f"mr is at most the rows ({rows_of(nest)})", lambda k: k["mr"] <= rows_of(nest)),
+            Constraint(f"mr is at most the rows ({nest.all_rows})", lambda k: k["mr"] <= nest.all_rows),
             Constraint(
                 f"vectors * (mr + 1) sums and weights and a broadcast fit {registers} registers",
                 lambda k: choice.fits(k["mr"], k["vectors"]),
@@ -229,7 +224,7 @@ def _fits(nest: Contraction) -> bool:
     along = nest.weight_axes[-1] == nest.column and nest.output_column == nest.output_rank - 1
     # Panels of a constant weight are packed beforehand, and read in one stretch each: 4 rows by 3072 x 768
     # take 0.13 ms with them, 0.29 with this rule.
-    return alone and along and not nest.constant_weight and rows_of(nest) <= _MOST_ROWS
+    return alone and along and not nest.constant_weight and nest.all_rows <= _MOST_ROWS
 
 
 def _is_read_in_tiles(nest: Contraction, target: Any) -> bool:
@@ -237,7 +232,7 @@ def _is_read_in_tiles(nest: Contraction, target: Any) -> bool:
     choice, machine = tile_choice(nest, target), facts(target)
     reading, columns = choice.weight, 2 * choice.lanes
     tiles = choice.row_tiles(min(nest.row_extent, ROW_STREAMS))
-    if rows_of(nest) < _TILED_ROWS:
+    if nest.all_rows < _TILED_ROWS:
         return False
     if reading.is_read_from_l3(tiles, columns):
         return True

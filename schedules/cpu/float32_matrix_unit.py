@@ -102,7 +102,7 @@ class _Tiles:
     def space(self) -> KnobSpace:
         """The space around these."""
         item, nest = self.instruction.parts * self.instruction.part_bytes, self.choice.nest
-        data = nest.outer_rows * nest.row_extent * nest.channels if nest.plain else self.split
+        data = nest.all_rows * nest.channels if nest.plain else self.split
         default, block = _default(self.choice, self.mr, self.depth, item, data)
         return with_sum_blocks(tiles_around(self.choice, default), self.choice, block)
 
@@ -135,20 +135,20 @@ def float32_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
 
 def _is_few_rows(func: Any, nest: Contraction, target: Any) -> bool:
     """Tell whether so few rows read a large weight that others do so faster, as it lies."""
-    return nest.outer_rows * nest.row_extent < _MANY_ROWS and FEW_ROWS.space(func, target) is not None
+    return nest.all_rows < _MANY_ROWS and FEW_ROWS.space(func, target) is not None
 
 
 def _elements_split(func: Any, nest: Contraction, instruction: TileInstruction, mr: int) -> int:
     """Count the elements of data that are split: those under each window where channels are filled up."""
     if nest.plain or nest.channels % depth_of_step(nest, instruction) == 0:
         return int(_elements_read(func, nest) * nest.share_read(mr))
-    return nest.outer_rows * nest.row_extent * nest.depth * _FILLED
+    return nest.all_rows * nest.depth * _FILLED
 
 
 def _elements_read(func: Any, nest: Contraction) -> int:
     """Count the elements of data, zeros around them included, of a product."""
     if nest.plain:
-        return nest.outer_rows * nest.row_extent * nest.channels
+        return nest.all_rows * nest.channels
     return prod(map(int, held_blocks(func)[nest.block].reads[nest.data].source.shape))
 
 
@@ -212,7 +212,7 @@ def _share_of_vectors(choice: TileChoice, mr: int, cycles: float) -> float:
     nest = choice.nest
     if not nest.is_worth_threads or mr < 2 or _turns_elements(nest, choice.lanes):
         return inf
-    rows, vectors = nest.outer_rows * nest.row_extent, ceil(nest.columns / choice.lanes)
+    rows, vectors = nest.all_rows, ceil(nest.columns / choice.lanes)
     packed = nest.weight_bytes > choice.machine.l2_bytes // 2 and not nest.is_turned
     packing = nest.columns * nest.depth * _OF_PACKING if packed else 0
     products = rows * vectors * nest.depth * nest.share_met(min(ROW_STREAMS, nest.row_extent))

@@ -5,7 +5,6 @@ The nest and its rewriting are in ``register_tile``. This file says when it appl
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Any
 
 from ..nests.contraction import find_contraction
@@ -121,9 +120,9 @@ def _tile_of_fewer_loads(choice: TileChoice, mr: int, vectors: int) -> tuple[int
 
 
 def _busiest(choice: TileChoice, mr: int, vectors: int) -> int:
-    """Return the columns, in vectors, that all threads would compute if each had as many as the busiest."""
+    """Return the columns, in vectors, that threads compute if each that shares them has as many as any."""
     threads = choice.threads if shares_columns(choice, mr, vectors) else 1
-    return ceil(choice.panels(vectors * choice.lanes) / threads) * threads * vectors
+    return choice.columns_of_busiest(vectors, threads)
 
 
 def _rows(choice: TileChoice) -> int:

@@ -159,7 +159,7 @@ def _is_worth_it(choice: TileChoice, instruction: TileInstruction, mr: int, dept
     it where there is much to multiply.
     """
     nest = choice.nest
-    rows = nest.outer_rows * nest.row_extent
+    rows = nest.all_rows
     few = _few_rows(choice, instruction)
     if rows <= few or mr < 2 or nest.channels * _LEAST_PART < instruction.elements:
         return False

@@ -94,7 +94,7 @@ def parted_sums_space(func: Any, target: Any) -> KnobSpace | None:
 def _is_small(found: ProductChain) -> bool:
     """Tell whether the result is small enough, and the weight read as others would not."""
     nest = found.nest
-    rows, across = nest.outer_rows * nest.row_extent, nest.data_channel != nest.data_rank - 1
+    rows, across = nest.all_rows, nest.data_channel != nest.data_rank - 1
     if nest.is_turned and (rows < _LEAST_ROWS_TURNED or nest.columns > _MOST_COLUMNS_OF_ROW * rows):
         return False
     return rows * nest.columns <= nest.depth * (_MOST_RESULTS_ACROSS if across else _MOST_RESULTS)
@@ -115,7 +115,7 @@ def _near_parts(found: ProductChain, machine: Facts) -> tuple[int, ...]:
     nest = found.nest
     item = int(tvm.DataType(nest.dtype).bits) // 8
     step = _VECTORS_OF_PANEL * machine.lanes(nest.dtype) * item
-    if nest.depth * step <= machine.l2_bytes or nest.outer_rows * nest.row_extent < _MANY_ROWS:
+    if nest.depth * step <= machine.l2_bytes or nest.all_rows < _MANY_ROWS:
         return ()
     most = min(_MOST_PARTS, nest.depth // _LEAST_PART)
     return tuple(p for p in divisors(nest.depth, most) if 2 * nest.depth // p * step <= machine.l2_bytes)

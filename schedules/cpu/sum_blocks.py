@@ -192,7 +192,7 @@ class Blocking:
             columns = even_divisor(panels, most, choice.threads)
         long = self._panel > choice.machine.l2_bytes * _LONG
         streamed = 1 + (_PAST_PANELS / columns**1.5 if long else 0)
-        sums = nest.outer_rows * nest.row_extent * columns * self.nr
+        sums = nest.all_rows * columns * self.nr
         cost = streamed * self._stored(parts, sums) + self._scattered(columns)
         return cost, Blocks(1, columns, 0 if parts == 1 else self._steps // parts)
 

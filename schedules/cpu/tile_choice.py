@@ -233,6 +233,10 @@ class TileChoice:
         tiles = ceil(self.row_tiles(mr) / self.threads) * self.threads
         return self.cost_of(tiles * mr, mr, vectors)
 
+    def columns_of_busiest(self, vectors: int, threads: int) -> int:
+        """Return the columns, in vectors, that threads would compute if each had as many as the busiest."""
+        return ceil(self.panels(vectors * self.lanes) / threads) * threads * vectors
+
     def _multiplied_columns(self, vectors: int) -> float:
         """Return the computed columns, those of a weight that is filled up by the taps that panels have."""
         nest, nr = self.nest, vectors * self.lanes
@@ -311,8 +315,8 @@ class TileChoice:
         of which one thread has 7 of 15, 1.04.
         """
         vectors = ceil(self.nest.columns / self.lanes)
-        busiest = ceil(self.panels(nr) / self.threads) * (nr // self.lanes)
-        return self.products == 1 and busiest * self.threads > _WAITING * vectors
+        computed = self.columns_of_busiest(nr // self.lanes, self.threads)
+        return self.products == 1 and computed > _WAITING * vectors
 
     def _panels_in_cache(self, panel: int) -> int:
         """Return how many panels of so many bytes a block may have, or 0: it has one then."""
@@ -330,7 +334,7 @@ class TileChoice:
         cut = nest.row_extent % mr != 0
         parts = nest.outer_rows if cut else tiles
         item = int(tvm.DataType(nest.data_dtype).bits) // 8
-        more = nest.outer_rows * nest.row_extent * nest.channels * item > times * nest.weight_bytes
+        more = nest.all_rows * nest.channels * item > times * nest.weight_bytes
         even = ceil(parts / threads) * threads <= UNEVEN * parts
         return more and tiles >= 8 * threads and even and not (cut and nest.plain)
 

@@ -126,7 +126,7 @@ class WeightReading:
             return True
         if self._streams_from_l3(nr):
             return tiles <= _UNPACKED_TILES * self.lines(nr)
-        several = self.nest.outer_rows * self.nest.row_extent > self.most_rows
+        several = self.nest.all_rows > self.most_rows
         if several and self._evicts_itself(nr, self.machine.l2_bytes):
             return False
         pages = ceil(self.nest.depth / _STEPS_IN_PAGES)

@@ -58,7 +58,7 @@ def widened_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpace | No
     if space is None:
         return None
     space = space.in_form(Knob("bits", (_BITS,), "bits of the operands, widened"), _BITS)
-    return replace(space, preferred=nest.outer_rows * nest.row_extent >= _least_rows(nest, target))
+    return replace(space, preferred=nest.all_rows >= _least_rows(nest, target))
 
 
 def _least_rows(nest: Contraction, target: Any) -> int:

@@ -130,7 +130,7 @@ class Contraction:
     @property
     def sums(self) -> int:
         """Multiply-adds in all."""
-        return self.batches * self.outer_rows * self.row_extent * self.columns * self.depth
+        return self.batches * self.all_rows * self.columns * self.depth
 
     @property
     def is_worth_threads(self) -> bool:
@@ -153,9 +153,14 @@ class Contraction:
         return prod(self.extents[position] for position in self.rows[:-1])
 
     @property
+    def all_rows(self) -> int:
+        """Rows of all axes together."""
+        return self.outer_rows * self.row_extent
+
+    @property
     def has_single_row(self) -> bool:
         """Whether there is one row: whatever axes data have, they lie along the sum."""
-        return self.outer_rows * self.row_extent == 1
+        return self.all_rows == 1
 
     def tiles_in_line(self, mr: int) -> int:
         """Count the tiles of ``mr`` rows along the row axis that a register tile spans."""
@@ -208,7 +213,7 @@ class Contraction:
     def data_bytes(self) -> int:
         """Bytes of what one contraction's rows are multiplied with: a pixel counts in each window."""
         item = int(tvm.DataType(self.data_dtype).bits) // 8
-        return self.outer_rows * self.row_extent * self.depth * item
+        return self.all_rows * self.depth * item
 
 
 def weight_exceeds_l2(nest: Contraction, machine: Facts) -> bool:

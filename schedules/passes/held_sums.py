@@ -80,8 +80,9 @@ def _unrolled(
         return None if None in parts else [found for part in parts for found in part or ()]
     if isinstance(statement, tirx.IfThenElse):
         condition = Analyzer().simplify(replaced(statement.condition, values))
-        is_known = isinstance(condition, tirx.IntImm) and statement.else_case is None
-        return (_unrolled(statement.then_case, values, lane) if condition else []) if is_known else None
+        if not isinstance(condition, tirx.IntImm) or statement.else_case is not None:
+            return None
+        return _unrolled(statement.then_case, values, lane) if condition else []
     return [(lane, replaced(statement, values))]
 
 

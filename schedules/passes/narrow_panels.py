@@ -26,14 +26,12 @@ from tvm import s_tir, tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
 
-from ..restatement import replaced, without_mark
+from ..restatement import without_mark
+from .padded_taps import panel_at
 
 NARROW_MARK = "tunesmith.narrow_panel"
 """Annotation of a loop over panels: which of the sum's axes the columns are, columns of a panel, which panel
 is the last, and its vectors. Then of a statement in it, whose value is the number of the panel."""
-
-SUMS_MARK = "tunesmith.sums_of_panels"
-"""Annotation of such a loop: the name of the block that sums."""
 
 VECTORS_MARK = "tunesmith.panel_vectors"
 """Annotation of a loop over the vectors of a tile."""
@@ -63,7 +61,6 @@ def narrow_last_panel(
     if vectors == 0 or vectors * lanes == nr:
         return
     sch.annotate(panel, NARROW_MARK, [column, nr, last, vectors])
-    sch.annotate(panel, SUMS_MARK, sch.get(block).name_hint)
     for each in (block, start):
         sch.annotate(sch.get_loops(each)[-2], VECTORS_MARK, 1)
 
@@ -72,15 +69,9 @@ def _noted(loop: Any) -> Any:
     """Note in a marked loop which panel it is at: once blocks are gone, nothing tells."""
     if NARROW_MARK not in loop.annotations:
         return loop
-    column, nr, *_ = numbers = [int(number) for number in loop.annotations[NARROW_MARK]]
-    sums = str(loop.annotations[SUMS_MARK])
-    found: list[Any] = []
-    inner: list[Any] = []
-    structural_walk(loop.body, [(s_tir.SBlockRealize, found.append), (tirx.For, inner.append)])
-    realize = next(each for each in found if str(each.block.name_hint) == sums)
-    first = replaced(realize.iter_values[column], {each.loop_var: each.min for each in inner})
-    body = tirx.AttrStmt(numbers[2:], NARROW_MARK, tirx.floordiv(first, nr), loop.body)
-    return without_mark(without_mark(loop, SUMS_MARK), NARROW_MARK, body=body)
+    column, nr, *last = (int(number) for number in loop.annotations[NARROW_MARK])
+    body = tirx.AttrStmt(last, NARROW_MARK, panel_at(loop, column, nr), loop.body)
+    return without_mark(loop, NARROW_MARK, body=body)
 
 
 def _narrowed(note: Any) -> Any:

@@ -21,12 +21,13 @@ from typing import Any
 
 from tvm import s_tir, tirx
 from tvm.sym import Analyzer
+from tvm.tirx import IterVar
 from tvm_ffi import structural_map, structural_walk
 
 from ..analysis import block_names, written_buffer
 from ..expressions import index_variables, loads_of
 from ..nests.contraction import Contraction
-from ..nests.window_padding import FilledAxis
+from ..nests.window_padding import FilledAxis, PaddedAxis
 from ..restatement import replaced, without_mark
 
 TAPS_MARK = "tunesmith.taps"
@@ -74,8 +75,7 @@ def leave_out_padding(
     read = next(load for load in loads_of(node.body) if load.source.name == source)
     ranges: list[int] = []
     for axis, limits in zip(nest.padded, nest.ranges_read(mr), strict=True):
-        sch.annotate(loops[axis.tap], BUFFER_MARK, source)
-        sch.annotate(loops[axis.tap], TAPS_MARK, [axis.low, axis.high])
+        _mark(sch, loops[axis.tap], source, axis)
         tap = node.iter_vars[axis.tap].var
         ranges += next(d for d, at in enumerate(read.indices) if tap in index_variables([at])), *limits
     if nest.share_read(mr) < _WORTH_CONDITIONS:
@@ -100,8 +100,13 @@ def leave_out_tiles(sch: s_tir.Schedule, block: Any, nest: Contraction, loops: M
     read, _ = nest.operands(sch.get(block))
     for axis in nest.padded:
         if axis.row is not None and axis.rows > 1:
-            sch.annotate(loops[axis.row], BUFFER_MARK, read.source.name)
-            sch.annotate(loops[axis.row], TAPS_MARK, [axis.low, axis.high])
+            _mark(sch, loops[axis.row], read.source.name, axis)
+
+
+def _mark(sch: s_tir.Schedule, loop: Any, source: str, axis: PaddedAxis) -> None:
+    """Mark a loop that is shorter where the elements of a buffer are not data."""
+    sch.annotate(loop, BUFFER_MARK, source)
+    sch.annotate(loop, TAPS_MARK, [axis.low, axis.high])
 
 
 def leave_out_filling(
@@ -143,18 +148,22 @@ def _noted(loop: Any) -> Any:
     """Note around a marked loop what it is for: once blocks are gone, nothing tells."""
     noted = loop
     if FILLED_MARK in loop.annotations:
-        noted = tirx.AttrStmt(loop.annotations[FILLED_MARK], FILLED_MARK, _tile_of_columns(loop), noted)
+        column, nr, *_ = numbers = [int(number) for number in loop.annotations[FILLED_MARK]]
+        noted = tirx.AttrStmt(numbers, FILLED_MARK, panel_at(loop, column, nr), noted)
     if TAPS_MARK in loop.annotations:
         first, *steps = _elements_under(loop)
         noted = tirx.AttrStmt([*loop.annotations[TAPS_MARK], *steps, loop.extent], FIRST_MARK, first, noted)
     return noted
 
 
-def _tile_of_columns(loop: Any) -> Any:
-    """Return which tile of columns a loop is for, by those around it."""
-    column, nr, *_ = (int(number) for number in loop.annotations[FILLED_MARK])
-    block, inner = _block_in(loop, lambda block: True)
+def panel_at(loop: Any, column: int, nr: int) -> Any:
+    """Return which panel of nr columns a loop is at, in which there are sums; ``column``: their axis."""
+    block, inner = _block_in(loop, _sums)
     return tirx.floordiv(replaced(block.iter_values[column], {each.loop_var: each.min for each in inner}), nr)
+
+
+def _sums(block: Any) -> bool:
+    return any(axis.iter_type == IterVar.CommReduce for axis in block.iter_vars)
 
 
 def _elements_under(loop: Any) -> tuple[Any, int, int]:
