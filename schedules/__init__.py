@@ -27,6 +27,7 @@ from .cpu.general import GENERAL
 from .cpu.grouped import GROUPED
 from .cpu.im2col import IM2COL, IM2COL_PANELS
 from .cpu.interpolated import INTERPOLATED
+from .cpu.left_pixels import LEFT_PIXELS
 from .cpu.lines import LINES
 from .cpu.matmul import MATMUL
 from .cpu.matrix_unit import MATRIX_UNIT
@@ -67,6 +68,7 @@ RULES: tuple[ScheduleRule, ...] = (
     WIDENED_MATMUL,
     MATMUL,
     WIDENED_FLAT_PIXELS,
+    LEFT_PIXELS,
     FLAT_PIXELS,
     IM2COL_PANELS,
     IM2COL,

@@ -73,16 +73,17 @@ def placeholders(buffers: Iterable[Any]) -> list[Any]:
     return [te.placeholder(buffer.shape, buffer.dtype, buffer.name) for buffer in buffers]
 
 
-def with_block_order(func: Any, block: str, order: Callable[..., Any], reads: str) -> Any:
+def with_block_order(func: Any, block: str, order: Callable[..., Any], *reads: str) -> Any:
     """Return a function in which the loops of a block go over other axes, in which they are one for one.
 
-    ``reads``: the block whose output it reads at these axes.
+    ``reads``: the blocks whose output it reads at these axes.
     """
     schedule = s_tir.Schedule(func)
     node = schedule.get_sblock(block)
     rank = len(schedule.get_loops(node))
     schedule.transform_block_layout(node, IndexMap.from_func(order, ndim=rank, index_dtype="int64"))
-    simplify_reads(schedule, reads)
+    for name in reads:
+        simplify_reads(schedule, name)
     return schedule.mod["main"]
 
 

@@ -21,6 +21,17 @@ _ITEM = 4  # bytes of a float32
 # those of a weight to a larger cache. Measured on 2 threads of a Zen 5 with constant weights, medians of 15
 # rounds in turns with `conv2d`: 4x4 tiles are 1.47 times as fast at 14x14x256, 2x2 0.94 times at 7x7x512.
 _CHANGE_COST, _WEIGHT_COST = 2, 4
+# Where a weight's positions leave L2 for a near L3, 36 of them take more: times in tiles of 2 over 4, on 2
+# threads of a Zen 5, 16x16 of 256 channels 0.75, 4 images of 7x7 of 256 0.70, of 384 0.74; 28x28 of 256 to
+# 512 1.34. With AVX2 14x14 of 256 and of 512 0.61, 28x28 of 512 0.77.
+_WEIGHT_COST_LARGE = {2: 4, 4: 9}
+# So many multiply-adds reading an element of it takes then, for each block of tiles, and where they fill most
+# of L3. 8 images of 7x7 of 512 channels take 1.16 of the time in tiles of 2, 4 images in either 1.2 of the
+# direct sum's.
+_READ_COST, _READ_COST_FAR, _OF_L3 = 1, 7, 0.4
+# The last thread to end is alone with the caches: 7 blocks of 56x56 of 64 channels take 0.88 of the time of 8
+# with a seventh more lines.
+_OF_UNEVEN = 0.75
 # Of the direct sum's multiply-adds; where they are as good as equal, the direct sum rounds less.
 _WORTHWHILE = 0.9
 # The channels from which on tiles of so many outputs stay within the tolerance of direct sums. 3.2 million
@@ -52,9 +63,37 @@ class WinogradChoice:
         data = tiles * conv.ci * positions * edge * 2
         output = tiles * conv.co * m * edge * (edge + m)
         # Where threads share the panels of a block, each block brings the weight to the other basis.
-        blocks = 1 if knobs["share_lines"] else tiles // self.block_tiles(knobs)
-        weight = blocks * conv.ci * conv.co * TAPS * edge * (TAPS + edge)
-        return self._products(knobs) + _CHANGE_COST * (data + output) + _WEIGHT_COST * weight
+        blocks = tiles // self.block_tiles(knobs)
+        changes = 1 if knobs["share_lines"] else blocks
+        weight = changes * conv.ci * conv.co * TAPS * edge * (TAPS + edge)
+        of_tiles = self._products(knobs) + _CHANGE_COST * (data + output)
+        return of_tiles * self._busiest(knobs) + self._weight_cost(m) * weight + blocks * self._read(m)
+
+    def _panels(self, m: int) -> int:
+        """Return the bytes of a weight in the basis of tiles of ``m`` by ``m``."""
+        return (m + TAPS - 1) ** 2 * self.conv.ci * self.conv.co * _ITEM
+
+    def _is_large(self, m: int) -> bool:
+        return self._panels(m) > self.machine.l2_bytes and not self.machine.has_far_l3
+
+    def _weight_cost(self, m: int) -> int:
+        """Return what a change of a weight's basis takes, in multiply-adds for each."""
+        return _WEIGHT_COST_LARGE[m] if self._is_large(m) else _WEIGHT_COST
+
+    def _read(self, m: int) -> float:
+        """Return what reading all panels for a block takes, in multiply-adds."""
+        if not self._is_large(m):
+            return 0
+        far = self._panels(m) > _OF_L3 * self.machine.l3_bytes
+        return self._panels(m) / _ITEM * (_READ_COST_FAR if far else _READ_COST)
+
+    def _busiest(self, knobs: Knobs) -> float:
+        """Return what the thread of most blocks, where threads share them, takes for its share to take 1."""
+        if not knobs["share_lines"]:
+            return 1
+        blocks = self.conv.n * self.lines(knobs) * self.tiles_in_line(knobs) / self.block_tiles(knobs)
+        most = ceil(blocks / self.machine.cores) * self.machine.cores / blocks
+        return 1 + _OF_UNEVEN * (most - 1)
 
     def _products(self, knobs: Knobs) -> int:
         tiles = self.conv.n * self.lines(knobs) * self.tiles_in_line(knobs)

@@ -16,6 +16,7 @@ Chellapilla et al., "High Performance Convolutional Neural Networks for Document
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -71,7 +72,7 @@ def restate(func: Any) -> Any:
     if found is None:
         raise InputError("the function is no convolution of channels first by a weight along the sum")
     given = [found.image, found.weight.source, *found.beside, found.output]
-    new = _with_flat_taps(of_stages(func, given, _define(found)), found.weight.source)
+    new = with_flat_taps(of_stages(func, given, _define(found)), found.weight.source)
     _, _, *extents = map(int, found.output.shape)
 
     def by_window(n: Any, o: Any, *place: Any) -> tuple[Any, Any]:
@@ -80,8 +81,8 @@ def restate(func: Any) -> Any:
     return with_block_order(new, OUTPUT, by_window, SUMS)
 
 
-def _with_flat_taps(func: Any, weight: Any) -> Any:
-    """Return a function whose taps are read along the weight's last axis, beyond its end.
+def with_flat_taps(func: Any, weight: Any) -> Any:
+    """Return a function whose `TAPS` are read along the weight's last axis, beyond its end.
 
     By channel, line and column TVM would not see that neighbours along the sum lie side by side.
     """
@@ -99,21 +100,41 @@ def _with_flat_taps(func: Any, weight: Any) -> Any:
     return with_nests(func, body)
 
 
+def flat_taps(w: Any) -> Any:
+    """Return the stage of a weight whose outputs come first as a matrix of these by all that is summed."""
+    outputs, *summed = map(int, w.shape)
+    return te.compute((outputs, prod(summed)), lambda o, k: w(o, *unflat(summed[1:], k)), name=TAPS)
+
+
+def pixels_under_windows(found: ChannelsFirst, x: Any) -> Callable[..., Any]:
+    """Return what is under a window: of an image, of the window's place in it, and of a position of the sum.
+
+    ``x``: the tensor of the image; where it is padded, a stage of its own does so.
+    """
+    padded = x if found.pad is None else padded_image(found.pad, x, MARGIN)
+    _, *summed = map(int, found.weight.source.shape)
+
+    def pixel(n: Any, place: Sequence[Any], k: Any) -> Any:
+        new = dict(zip(found.kept, (n, 0, *place), strict=True))
+        new |= dict(zip(found.weight.indices[1:], unflat(summed[1:], k), strict=True))
+        return padded(*(replaced(index, new) for index in found.data.indices))
+
+    return pixel
+
+
 def _define(found: ChannelsFirst) -> list[Any]:
     """Return the TE tensors image, weight, what is added, and the output."""
     images, outputs, *extents = map(int, found.output.shape)
     x, w, *others = placeholders([found.image, found.weight.source, *found.beside])
     _, *summed = map(int, w.shape)
-    padded = x if found.pad is None else padded_image(found.pad, x, MARGIN)
+    pixel = pixels_under_windows(found, x)
 
-    def pixel(s: Any, k: Any) -> Any:
+    def under_window(s: Any, k: Any) -> Any:
         n, *place = unflat(extents, s)
-        new = dict(zip(found.kept, (n, 0, *place), strict=True))
-        new |= dict(zip(found.weight.indices[1:], unflat(summed[1:], k), strict=True))
-        return padded(*(replaced(index, new) for index in found.data.indices))
+        return pixel(n, place, k)
 
-    windows = te.compute((images * prod(extents), prod(summed)), pixel, name=WINDOWS)
-    taps = te.compute((outputs, prod(summed)), lambda o, k: w(o, *unflat(summed[1:], k)), name=TAPS)
+    windows = te.compute((images * prod(extents), prod(summed)), under_window, name=WINDOWS)
+    taps = flat_taps(w)
     along = te.reduce_axis((0, prod(summed)), "k")
 
     def product(s: Any, o: Any) -> Any:

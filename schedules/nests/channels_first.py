@@ -8,9 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from tvm import te
+from tvm.sym import Analyzer
 
 from ..expressions import are_just, loads_of
-from ..restatement import held_blocks, replaced
+from ..restatement import held_blocks, replaced, whole
 from .chain import Chain, block_axes
 from .contraction import find_contraction
 
@@ -38,6 +39,13 @@ class ChannelsFirst(Chain):
     def image(self) -> Any:
         """The buffer of the image."""
         return self.data.source if self.pad is None else loads_of(self.pad.body.value)[0].source
+
+    @property
+    def stride(self) -> int:
+        """By how many pixels of a line windows move."""
+        along = self.data.indices[-1]
+        first, second = (replaced(along, {self.kept[-1]: whole(place)}) for place in (0, 1))
+        return int(Analyzer().simplify(second - first))
 
 
 @lru_cache(maxsize=16)  # rules ask, and then the restatement

@@ -107,6 +107,12 @@ def test_threads_share_panels_of_a_weight_that_lies_in_an_l3_far_away(l3, shared
     assert (default["share_lines"], default["images"]) == (shared, 1 if shared else 4)
 
 
+def test_blocks_that_threads_cannot_share_evenly_are_no_gain():
+    """7 blocks for 2 threads take 0.048 ms, the direct sum 0.028."""
+    shape = {"n": 1, "h": 14, "w": 14, "ci": 128, "co": 32}
+    assert choice_of(shape, l2_bytes=1 << 20, l3_bytes=32 << 20).default(16) is None
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_are_left_alone(name, target):
     assert find_convolution(OTHERS[name].func) is None
@@ -217,21 +223,29 @@ def test_a_constant_weight_is_laid_out_beforehand(target, assert_right):
     assert_right(WORKLOADS["padded"], schedule)
 
 
-@pytest.mark.parametrize(("size", "channels"), [(28, 128), (28, 512), (14, 256), (14, 512), (56, 256)])
-def test_few_registers_hold_tiles_of_several_rows(size, channels):
-    """49 tiles share rows of 7 or 1: not with two vectors in 16 registers, where rows of 7 do not fit."""
+@pytest.mark.parametrize(
+    ("size", "channels", "m"), [(28, 128, 4), (28, 512, 2), (14, 256, 2), (14, 512, 2), (56, 256, 4)]
+)
+def test_few_registers_hold_tiles_of_several_rows(size, channels, m):
+    """49 tiles share rows of 7 or 1: not with two vectors in 16 registers, where rows of 7 do not fit.
+
+    A weight of 256 channels and more is large in the basis of tiles of 4 by 4: they take 1.3 to 1.6 times as
+    long, unless they are many.
+    """
     haswell = as_target({"kind": "llvm", "mcpu": "haswell", "num-cores": 2})
     image = {"n": 1, "h": size, "w": size, "ci": channels, "co": channels}
     default = WINOGRAD.space(ts.workload("conv2d", **image, kh=3, kw=3, padding=1).func, haswell).default
-    assert default["m"] == 4
+    assert default["m"] == m
     assert default["mr"] * default["nr"] // default["lanes"] >= 7
 
 
-@pytest.mark.parametrize(("size", "channels"), [(28, 128), (14, 128), (40, 64)])
+@pytest.mark.parametrize(("size", "channels"), [(28, 128), (40, 64), (40, 32)])
 def test_threads_share_lines_where_there_are_fewer_panels_than_threads(size, channels):
-    """One panel of 32 columns is no work for two threads."""
+    """One panel of 32 columns is no work for two threads; two of 16 take as long as two blocks."""
     znver4 = as_target({"kind": "llvm", "mcpu": "znver4", "num-cores": 2})
     image = {"n": 1, "h": size, "w": size, "ci": channels, "co": 32}
     default = WINOGRAD.space(ts.workload("conv2d", **image, kh=3, kw=3, padding=1).func, znver4).default
-    assert default["share_lines"] == 1
-    assert size // default["m"] // default["lines"] >= 2
+    if not default["share_lines"]:
+        assert default["nr"] == 16
+    else:
+        assert size // default["m"] // default["lines"] >= 2
