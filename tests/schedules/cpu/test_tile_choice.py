@@ -7,6 +7,7 @@ import tunesmith as ts
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.cpu.tile_choice import TileChoice
+from tunesmith.schedules.cpu.weight_panels import PACK_IN_BLOCK
 from tunesmith.schedules.nests.contraction import find_contraction
 
 AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
@@ -56,6 +57,13 @@ def test_panels_are_fetched_where_l3_is_far_and_l2_does_not_hold_them(machine, n
 def test_threads_share_rows_where_a_narrow_panel_would_keep_one_waiting(n, k, rows, by_columns):
     made = choice(OF_FEW_CORES, m=rows, n=n, k=k, transpose="NT")
     assert made.blocks(8, 32)["split_columns"] == by_columns
+
+
+@pytest.mark.parametrize(("m", "by_columns"), [(384, 0), (512, 1)])
+def test_threads_share_rows_of_a_weight_in_l2_where_each_has_one_block_of_them(m, by_columns):
+    """Half of L2 holds 42 tiles of 6 rows: of 43, in two blocks, all would wait for panels packed first."""
+    blocks = choice(OF_FEW_CORES, m=m, n=512, k=512).blocks(6, 64)
+    assert (blocks["split_columns"], blocks["pack"]) == (by_columns, PACK_IN_BLOCK)
 
 
 def test_operands_of_several_products_fit_more_panels():
