@@ -18,17 +18,13 @@ SPARE = tuple(range(MOST_SPARE + 1))
 TILE_ROWS = tuple(range(1, 15))
 _ITEM = 4  # bytes of a float32
 # A change of basis takes about this many times as long as its multiply-adds: it is mostly loads and stores,
-# those of a weight to a larger cache. Measured on 2 threads of a Zen 5 with constant weights, medians of 15
-# rounds in turns with `conv2d`: 4x4 tiles are 1.47 times as fast at 14x14x256, 2x2 0.94 times at 7x7x512.
-_CHANGE_COST, _WEIGHT_COST = 2, 4
-# Where a weight's positions leave L2 for a near L3, 36 of them take more: times in tiles of 2 over 4, on 2
-# threads of a Zen 5, 16x16 of 256 channels 0.75, 4 images of 7x7 of 256 0.70, of 384 0.74; 28x28 of 256 to
-# 512 1.34. With AVX2 14x14 of 256 and of 512 0.61, 28x28 of 512 0.77.
-_WEIGHT_COST_LARGE = {2: 4, 4: 9}
-# So many multiply-adds reading an element of it takes then, for each block of tiles, and where they fill most
-# of L3. 8 images of 7x7 of 512 channels take 1.16 of the time in tiles of 2, 4 images in either 1.2 of the
-# direct sum's.
-_READ_COST, _READ_COST_FAR, _OF_L3 = 1, 7, 0.4
+# those of a weight to a larger cache. Fitted to 20 layers on 2 threads of a Zen 5, where L3 is near, since
+# positions do not evict each other; with an L3 that is far not measured since.
+_CHANGE_COST, _WEIGHT_COST, _WEIGHT_COST_FAR = 2, 2, 4
+# So many multiply-adds reading an element of it takes where threads share blocks of tiles and L2 does not
+# hold it: from a near L3, and where it fills most of that. In tiles of 2 28x28 of 256 channels take 1.13 of
+# what is counted without, 8 images of 7x7 of 512 1.4.
+_READ_COST, _READ_COST_FAR, _OF_L3 = 3, 7, 0.4
 # The last thread to end is alone with the caches: 7 blocks of 56x56 of 64 channels take 0.88 of the time of 8
 # with a seventh more lines.
 _OF_UNEVEN = 0.75
@@ -67,25 +63,17 @@ class WinogradChoice:
         changes = 1 if knobs["share_lines"] else blocks
         weight = changes * conv.ci * conv.co * TAPS * edge * (TAPS + edge)
         of_tiles = self._products(knobs) + _CHANGE_COST * (data + output)
-        return of_tiles * self._busiest(knobs) + self._weight_cost(m) * weight + blocks * self._read(m)
-
-    def _panels(self, m: int) -> int:
-        """Return the bytes of a weight in the basis of tiles of ``m`` by ``m``."""
-        return (m + TAPS - 1) ** 2 * self.conv.ci * self.conv.co * _ITEM
-
-    def _is_large(self, m: int) -> bool:
-        return self._panels(m) > self.machine.l2_bytes and not self.machine.has_far_l3
-
-    def _weight_cost(self, m: int) -> int:
-        """Return what a change of a weight's basis takes, in multiply-adds for each."""
-        return _WEIGHT_COST_LARGE[m] if self._is_large(m) else _WEIGHT_COST
+        of_weight = (_WEIGHT_COST_FAR if self.machine.has_far_l3 else _WEIGHT_COST) * weight
+        read = blocks * self._read(m) if knobs["share_lines"] else 0
+        return of_tiles * self._busiest(knobs) + of_weight + read
 
     def _read(self, m: int) -> float:
-        """Return what reading all panels for a block takes, in multiply-adds."""
-        if not self._is_large(m):
+        """Return how many multiply-adds reading all panels takes in the basis of ``m`` by ``m``."""
+        machine, elements = self.machine, (m + TAPS - 1) ** 2 * self.conv.ci * self.conv.co
+        if elements * _ITEM <= machine.l2_bytes or machine.has_far_l3:
             return 0
-        far = self._panels(m) > _OF_L3 * self.machine.l3_bytes
-        return self._panels(m) / _ITEM * (_READ_COST_FAR if far else _READ_COST)
+        fills = elements * _ITEM > _OF_L3 * machine.l3_bytes
+        return elements * (_READ_COST_FAR if fills else _READ_COST)
 
     def _busiest(self, knobs: Knobs) -> float:
         """Return what the thread of most blocks, where threads share them, takes for its share to take 1."""

@@ -57,7 +57,7 @@ OTHERS = {
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_it_is_the_default_and_right(name, assert_right, target):
     func = WORKLOADS[name].func
-    assert rules_for(func, AVX512)[0] is LEFT_PIXELS
+    assert next(rule for rule in rules_for(func, AVX512) if "winograd" not in rule.name) is LEFT_PIXELS
     for machine in (AVX512, AVX2):
         assert_right(WORKLOADS[name], LEFT_PIXELS.scheduled(func, machine))
 

@@ -1,11 +1,13 @@
 """Winograd's form of 3x3 convolutions: the algebra, which have it, that every tile is right, traces."""
 
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import tunesmith as ts
+import tvm
 from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
@@ -15,12 +17,22 @@ from tunesmith.schedules.algorithms import in_form
 from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.cpu.winograd import WINOGRAD
 from tunesmith.schedules.cpu.winograd_choice import WinogradChoice
-from tunesmith.schedules.forms.winograd import POINTS, TAPS, find_convolution, transforms
+from tunesmith.schedules.forms.winograd import DATA, POINTS, TAPS, WEIGHT, find_convolution, transforms
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.tuning.measuring.verification import inputs_of
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
-from tvm import te
+from tvm import s_tir, te
+from tvm_ffi import structural_walk
 
+# Buffers as they are when blocks become plain loops.
+ALLOCATED = tvm.ir.transform.Sequential(
+    [
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+    ]
+)
 IMAGE = {"n": 1, "h": 12, "w": 16, "ci": 32, "co": 64, "kh": 3, "kw": 3, "padding": 1}
 WORKLOADS = {
     "padded": ts.workload("conv2d", **IMAGE, bias=1, relu=1),
@@ -107,10 +119,35 @@ def test_threads_share_panels_of_a_weight_that_lies_in_an_l3_far_away(l3, shared
     assert (default["share_lines"], default["images"]) == (shared, 1 if shared else 4)
 
 
-def test_blocks_that_threads_cannot_share_evenly_are_no_gain():
-    """7 blocks for 2 threads take 0.048 ms, the direct sum 0.028."""
+def test_positions_do_not_evict_each_other():
+    """All 36 of a tile are written side by side: a power of two apart they would share a set of a cache."""
+    avx512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    workload = ts.workload("conv2d", n=1, h=16, w=16, ci=64, co=64, kh=3, kw=3, padding=1)
+    lowered = ALLOCATED(WINOGRAD.scheduled(workload.func, avx512).mod)["main"]
+    buffers: dict = {}
+    structural_walk(
+        lowered.body, [(s_tir.SBlock, lambda block: buffers.update({b.name: b for b in block.alloc_buffers}))]
+    )
+    for name in (WEIGHT, DATA):
+        line, position, *_ = (int(stride) for stride in buffers[name].strides)
+        sets = Counter((e * line + f * position) * 4 // 64 % 64 for e in range(6) for f in range(6))
+        assert max(sets.values()) <= 2
+
+
+def test_threads_share_blocks_evenly():
+    """7 blocks of 2 threads keep one of them waiting: 14x14 of 128 to 32 channels took 2.1 times as long."""
     shape = {"n": 1, "h": 14, "w": 14, "ci": 128, "co": 32}
-    assert choice_of(shape, l2_bytes=1 << 20, l3_bytes=32 << 20).default(16) is None
+    choice = choice_of(shape, l2_bytes=1 << 20, l3_bytes=32 << 20)
+    default = choice.default(16)
+    assert default["share_lines"] == 1 and choice.lines(default) // default["lines"] % 2 == 0
+
+
+@pytest.mark.parametrize("l3_bytes", [32 << 20, 480 << 20])
+def test_panels_that_l2_does_not_hold_are_read_for_each_block(l3_bytes):
+    choice = choice_of({"n": 4, "h": 14, "w": 14, "ci": 256, "co": 256}, l2_bytes=1 << 20, l3_bytes=l3_bytes)
+    knobs = {"m": 2, "spare_lines": 0, "spare_tiles": 0, "images": 1, "share_lines": 1}
+    few, many = (choice.multiply_adds({**knobs, "lines": lines}) for lines in (7, 1))
+    assert (many > 1.2 * few) == (l3_bytes == 32 << 20)
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -223,19 +260,13 @@ def test_a_constant_weight_is_laid_out_beforehand(target, assert_right):
     assert_right(WORKLOADS["padded"], schedule)
 
 
-@pytest.mark.parametrize(
-    ("size", "channels", "m"), [(28, 128, 4), (28, 512, 2), (14, 256, 2), (14, 512, 2), (56, 256, 4)]
-)
-def test_few_registers_hold_tiles_of_several_rows(size, channels, m):
-    """49 tiles share rows of 7 or 1: not with two vectors in 16 registers, where rows of 7 do not fit.
-
-    A weight of 256 channels and more is large in the basis of tiles of 4 by 4: they take 1.3 to 1.6 times as
-    long, unless they are many.
-    """
+@pytest.mark.parametrize(("size", "channels"), [(28, 128), (28, 512), (14, 256), (14, 512), (56, 256)])
+def test_few_registers_hold_tiles_of_several_rows(size, channels):
+    """49 tiles share rows of 7 or 1: not with two vectors in 16 registers, where rows of 7 do not fit."""
     haswell = as_target({"kind": "llvm", "mcpu": "haswell", "num-cores": 2})
     image = {"n": 1, "h": size, "w": size, "ci": channels, "co": channels}
     default = WINOGRAD.space(ts.workload("conv2d", **image, kh=3, kw=3, padding=1).func, haswell).default
-    assert default["m"] == m
+    assert default["m"] == 4
     assert default["mr"] * default["nr"] // default["lanes"] >= 7
 
 
