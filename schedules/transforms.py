@@ -155,6 +155,15 @@ def copy_in_vectors(sch: s_tir.Schedule, block: Any, lanes: int, parallel: bool 
         sch.parallel(sch.fuse(*loops[:-1]) if len(loops) > 2 else loops[0])
 
 
+def unroll_tile(sch: s_tir.Schedule, outside: Sequence[Any], row: Any, column: Any, lanes: int) -> None:
+    """Bring the rows and columns of a tile inside of other loops, without loops but a vector's."""
+    vector, lane = sch.split(column, [None, lanes])
+    sch.reorder(*outside, row, vector, lane)
+    sch.unroll(row)
+    sch.unroll(vector)
+    sch.vectorize(lane)
+
+
 def transpose_last(sch: s_tir.Schedule, block: Any, lanes: int, dtype: str) -> None:
     """Copy the last two axes, which the source has in the other order, in squares of lanes held in registers.
 

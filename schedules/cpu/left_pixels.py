@@ -45,7 +45,7 @@ from ..nests.channels_first import ChannelsFirst
 from ..restatement import steps_of
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
-from ..transforms import LEAST_PARALLEL_SUMS
+from ..transforms import LEAST_PARALLEL_SUMS, unroll_tile
 from .even_parts import divisors, even_divisor
 from .tile_choice import BROADCAST_REGISTERS, ROW_STREAMS, tile_cost
 
@@ -77,7 +77,7 @@ _DEPTH = 144
 _COPIES = 12
 
 _MOST_ROWS, _WIDEST = 16, 5
-_BYTES = 4
+_ITEM = 4  # bytes of a float32
 
 
 def schedule_left_pixels(
@@ -125,11 +125,7 @@ def _add_parts(sch: s_tir.Schedule, lanes: int, mr: int) -> Any:
     total = sch.get_sblock(TOTAL)
     *_, image, channel, column, part = sch.get_loops(total)
     tile, row = sch.split(channel, [None, mr])
-    vector, lane = sch.split(column, [None, lanes])
-    sch.reorder(part, tile, image, row, vector, lane)
-    sch.unroll(row)
-    sch.unroll(vector)
-    sch.vectorize(lane)
+    unroll_tile(sch, [part, tile, image], row, column, lanes)
     for name in (PRODUCTS, DOTS):
         sch.compute_at(sch.get_sblock(name), image, preserve_unit_loops=True)
     sch.decompose_reduction(total, part)
@@ -140,11 +136,8 @@ def _sum_products(sch: s_tir.Schedule, lanes: int, nr: int) -> None:
     """Hold the products of a tile of channels and pixels in registers."""
     products = sch.get_sblock(PRODUCTS)
     *_, row, column, k = sch.get_loops(products)
-    panel, vector, lane = sch.split(column, [None, nr // lanes, lanes])
-    sch.reorder(panel, k, row, vector, lane)
-    sch.unroll(row)
-    sch.unroll(vector)
-    sch.vectorize(lane)
+    panel, column = sch.split(column, [None, nr])
+    unroll_tile(sch, [panel, k], row, column, lanes)
     sch.decompose_reduction(products, k)
 
 
@@ -242,6 +235,15 @@ def left_pixels_space(func: Any, target: Any) -> KnobSpace | None:
         ),
         constraints=(
             Constraint(
+                f"lanes is {lanes}, and depth, mr, nr and block_rows are at least 1",
+                lambda k: k["lanes"] == lanes and min(k["depth"], k["mr"], k["nr"], k["block_rows"]) >= 1,
+            ),
+            Constraint(
+                f"depth divides the products of a sum ({shape.summed}), nr the pixels ({shape.whole}), and "
+                "both are whole vectors",
+                lambda k: _are_parts((k["depth"], shape.summed), (k["nr"], shape.whole), lanes=lanes),
+            ),
+            Constraint(
                 f"mr * block_rows divides the channels ({shape.channels})",
                 lambda k: shape.channels % (k["mr"] * k["block_rows"]) == 0,
             ),
@@ -254,6 +256,11 @@ def left_pixels_space(func: Any, target: Any) -> KnobSpace | None:
     )
 
 
+def _are_parts(*parts: tuple[int, int], lanes: int) -> bool:
+    """Tell whether each is whole vectors, and divides what it is a part of."""
+    return all(part % lanes == 0 and whole % part == 0 for part, whole in parts)
+
+
 def _fits(mr: int, vectors: int, registers: int) -> bool:
     return (mr + 1) * vectors + BROADCAST_REGISTERS <= registers
 
@@ -261,7 +268,7 @@ def _fits(mr: int, vectors: int, registers: int) -> bool:
 def _default(shape: _Shape, machine: Facts, depths: tuple[int, ...]) -> dict[str, int] | None:
     """Choose the cheapest tile, and parts of whole windows that stay in L2; None where there are none."""
     lanes = machine.lanes("float32")
-    kept = machine.l2_bytes // 2 // (shape.images * shape.whole * _BYTES)
+    kept = machine.l2_bytes // 2 // (shape.images * shape.whole * _ITEM)
     parts = [depth for depth in depths if 2 * lanes <= depth <= kept and depth % shape.taps == 0]
     tiles = [
         (mr, vectors)

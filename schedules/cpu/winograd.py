@@ -42,7 +42,7 @@ from ..nests.contraction import is_constant_argument
 from ..restatement import is_step
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from ..transforms import PACKING_MARK, inline_blocks, panel_order, relayout_read, vectorize_last
+from ..transforms import PACKING_MARK, inline_blocks, panel_order, relayout_read, unroll_tile, vectorize_last
 from .even_parts import divisors
 from .winograd_choice import SPARE, TILE_ROWS, WinogradChoice
 
@@ -175,21 +175,12 @@ def _multiply(sch: s_tir.Schedule, product: Any, lanes: int, mr: int, nr: int) -
     partial = sch.rfactor(part, 0)
     _, _, e, f, *tiles, o, part = sch.get_loops(product)
     tile, row = sch.split(sch.fuse(*tiles), [None, mr])
-    _unroll_tile(sch, [e, f, tile, part], row, o, lanes)
+    unroll_tile(sch, [e, f, tile, part], row, o, lanes)
     sch.unroll(part)
     sch.compute_at(partial, part, preserve_unit_loops=True)
     *_, row, o, channel = loops_inside(sch, partial, part)
-    _unroll_tile(sch, [channel], row, o, lanes)
+    unroll_tile(sch, [channel], row, o, lanes)
     return partial, channel
-
-
-def _unroll_tile(sch: s_tir.Schedule, outside: Sequence[Any], row: Any, column: Any, lanes: int) -> None:
-    """Bring the rows and columns of a tile inside of other loops, without loops but a vector's."""
-    vector, lane = sch.split(column, [None, lanes])
-    sch.reorder(*outside, row, vector, lane)
-    sch.unroll(row)
-    sch.unroll(vector)
-    sch.vectorize(lane)
 
 
 def _change_data(sch: s_tir.Schedule, block: Any, lanes: int) -> tuple[Any, Any]:

@@ -36,8 +36,6 @@ PRODUCTS, DOTS, TOTAL, LEFT, OUTPUT = (
 )
 """What sums the products of vectors and of what is left, adds the parts, adds up lanes, and what follows."""
 
-_ORDER = "the function is no convolution of channels first whose weight has its outputs first"
-
 
 @lru_cache(maxsize=16)  # a rule asks, and then the restatement
 def find_left_pixels(func: Any) -> ChannelsFirst | None:
@@ -77,7 +75,9 @@ def restate(func: Any, lanes: int, depth: int) -> Any:
     """
     found = find_left_pixels(func)
     if found is None:
-        raise InputError(_ORDER)
+        raise InputError(
+            "the function is no convolution of channels first whose weight has its outputs first"
+        )
     whole, left = vectors_of_pixels(found, lanes)
     summed = prod(map(int, found.weight.source.shape[1:]))
     if not whole or not left or depth % lanes or summed % depth:

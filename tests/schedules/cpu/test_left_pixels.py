@@ -104,6 +104,24 @@ def test_sums_stay_in_registers(machine, bits, sums):
     assert all((loop.bits, loop.stores, loop.spills) == (bits, 0, 0) for loop in loops)
 
 
+@pytest.mark.parametrize(
+    ("knob", "value", "rule"),
+    [
+        ("depth", 24, "both are whole vectors"),
+        ("depth", 128, "depth divides the products of a sum .576."),
+        ("nr", 40, "both are whole vectors"),
+        ("nr", 32, "nr the pixels .48."),
+        ("mr", 0, "are at least 1"),
+        ("lanes", 8, "lanes is 16"),
+        ("mr", 16, "fit 32 registers"),
+        ("block_rows", 3, "mr . block_rows divides the channels .64."),
+    ],
+)
+def test_knobs_that_are_no_parts_are_refused(knob, value, rule):
+    with pytest.raises(InputError, match=rule):
+        LEFT_PIXELS.scheduled(WORKLOADS["padded"].func, AVX512, {knob: value})
+
+
 def test_a_trace_begins_with_the_form_and_is_replayed():
     func = WORKLOADS["strided"].func
     schedule = LEFT_PIXELS.scheduled(func, AVX512)
