@@ -59,7 +59,7 @@ class WinogradChoice:
         data = tiles * conv.ci * positions * edge * 2
         output = tiles * conv.co * m * edge * (edge + m)
         # Where threads share the panels of a block, each block brings the weight to the other basis.
-        blocks = tiles // self.block_tiles(knobs)
+        blocks = self.blocks(knobs)
         changes = 1 if knobs["share_lines"] else blocks
         weight = changes * conv.ci * conv.co * TAPS * edge * (TAPS + edge)
         of_tiles = self._products(knobs) + _CHANGE_COST * (data + output)
@@ -79,8 +79,8 @@ class WinogradChoice:
         """Return what the thread of most blocks, where threads share them, takes for its share to take 1."""
         if not knobs["share_lines"]:
             return 1
-        blocks = self.conv.n * self.lines(knobs) * self.tiles_in_line(knobs) / self.block_tiles(knobs)
-        most = ceil(blocks / self.machine.cores) * self.machine.cores / blocks
+        blocks, cores = self.blocks(knobs), self.machine.cores
+        most = ceil(blocks / cores) * cores / blocks
         return 1 + _OF_UNEVEN * (most - 1)
 
     def _products(self, knobs: Knobs) -> int:
@@ -104,6 +104,10 @@ class WinogradChoice:
     def block_tiles(self, knobs: Knobs) -> int:
         """Tiles in a block of lines."""
         return knobs["images"] * knobs["lines"] * self.tiles_in_line(knobs)
+
+    def blocks(self, knobs: Knobs) -> int:
+        """Blocks of lines, of all images."""
+        return self.conv.n * self.lines(knobs) * self.tiles_in_line(knobs) // self.block_tiles(knobs)
 
     def has_whole_images(self, knobs: Knobs) -> bool:
         """Tell whether blocks are parts of an image, or whole images."""
