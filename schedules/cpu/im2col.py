@@ -39,7 +39,7 @@ _MANY_REGISTERS = 32
 _CHANNELS_IN_L1 = 16
 # Axes of a window that are unrolled; a longer one is that of the channels, where they come last: LLVM takes
 # ten seconds for 512 of them.
-_MOST_TAPS = 16
+MOST_TAPS = 16
 
 
 def schedule_im2col(inner: ScheduleRule, sch: s_tir.Schedule, **knobs: int) -> None:
@@ -65,7 +65,7 @@ def schedule_im2col(inner: ScheduleRule, sch: s_tir.Schedule, **knobs: int) -> N
             lines = [blocks, *sch.split(lines[0], [images, *place])]
             sch.reorder(*lines, channel, *window)
             for loop, taps in zip(window, summed[1:], strict=True):
-                if taps <= _MOST_TAPS:
+                if taps <= MOST_TAPS:
                     sch.unroll(loop)
         sch.parallel(sch.fuse(*lines))
 

@@ -47,6 +47,7 @@ from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from ..transforms import LEAST_PARALLEL_SUMS, unroll_tile
 from .even_parts import divisors, even_divisor
+from .im2col import MOST_TAPS
 from .tile_choice import BROADCAST_REGISTERS, ROW_STREAMS, tile_cost
 
 # What each pixel that is left adds beside its lanes, in vectors: what adds up parts of its dot products, and
@@ -161,8 +162,9 @@ def _copy_windows(
             sch.compute_at(block, part, preserve_unit_loops=True)
     *_, along, pixel = sch.get_loops(windows)
     channel, *taps = sch.split(along, [None, *window])
-    for tap in taps:
-        sch.unroll(tap)
+    for tap, extent in zip(taps, window, strict=True):
+        if extent <= MOST_TAPS:
+            sch.unroll(tap)
     at_once = _side_by_side(window, line, int(sch.get(pixel).extent), lanes)
     _, pixel = sch.split(pixel, [None, at_once])
     sch.vectorize(pixel)
