@@ -9,7 +9,7 @@ from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
-from tvm_ffi import structural_walk
+from tvm_ffi import structural_map, structural_walk
 
 from ..machine.facts import has_feature
 from ..machine.vector_math import scaling
@@ -44,6 +44,9 @@ _OF_BLOCKS = (
 _AGAIN = ("s_tir.StmtSimplify",)
 # Without the second, indices are sums of vectors, of which TVM does not know where they end.
 _FLATTEN = tvm.ir.transform.Sequential([tirx.transform.FlattenBuffer(), s_tir.transform.StmtSimplify()])
+
+# What `storage_align` leaves at a buffer.
+_ALIGNMENT = "buffer_dim_align"
 
 
 def generate_code(mod: Any, target: Any, quick: bool = False, **options: Any) -> Any:
@@ -110,7 +113,24 @@ def _with_flat_buffers(mod: Any, before: Any) -> Any:
         for name, func in mod.functions.items()
         if not func.same_as(before[name]) and is_plain(func)
     }
-    return with_functions(mod, _FLATTEN(tvm.IRModule(lowered)).functions)
+    flat = _FLATTEN(tvm.IRModule(lowered)).functions
+    return with_functions(
+        mod, {name: func.with_body(_without_alignment(func.body)) for name, func in flat.items()}
+    )
+
+
+def _without_alignment(body: Any) -> Any:
+    """Return statements of which TVM does not set flat buffers apart: what they hold is already."""
+
+    def without(allocation: Any) -> Any:
+        kept = {key: value for key, value in allocation.annotations.items() if key != _ALIGNMENT}
+        return (
+            tirx.AllocBuffer(allocation.buffer, kept)
+            if len(kept) < len(allocation.annotations)
+            else allocation
+        )
+
+    return structural_map(body, (tirx.AllocBuffer, without))
 
 
 @lru_cache(maxsize=16)

@@ -13,6 +13,10 @@ V and the products of a panel stay in L2. Threads share the blocks of tile lines
 tiles and then the panels inside a block where the image is small and the weight large. The weight changes
 basis in the call: that costs a few percent where there are 50 tiles or more, and the weight that is read from
 memory stays as small as it is, a quarter of what it becomes.
+
+Channels that are no whole vectors are filled up with zeros: input channels where the image is copied, to
+halves of vectors if that is less, output channels where the weight is. Outputs are computed in whole vectors,
+of which those that there are are copied, a tile at a time.
 """
 
 from __future__ import annotations
@@ -23,10 +27,11 @@ from typing import Any
 
 from tvm import s_tir
 
-from ...machine.facts import facts, line_elements
+from ...machine.facts import line_elements
 from ..analysis import block_names, loops_inside
 from ..forms.winograd import (
     DATA,
+    FILLED,
     LINES,
     OUTPUT,
     PRODUCT,
@@ -35,19 +40,16 @@ from ..forms.winograd import (
     TILE,
     WEIGHT,
     WEIGHT_ROWS,
-    find_convolution,
     tiles_along,
 )
 from ..nests.contraction import is_constant_argument
+from ..passes.loop_partition import partition
 from ..restatement import is_step
 from ..rule import ScheduleRule
-from ..space import Constraint, Knob, Knobs, KnobSpace
+from ..space import Knobs
 from ..transforms import PACKING_MARK, inline_blocks, panel_order, relayout_read, unroll_tile, vectorize_last
-from .even_parts import divisors
-from .winograd_choice import SPARE, TILE_ROWS, WinogradChoice
+from .winograd_space import winograd_space
 
-_LINES = (1, 2, 3, 4, 5, 6, 7, 8, 14, 16, 28)
-_VECTORS = (1, 2, 4)
 # Elements that the positions of a tile are apart, beside a multiple of twice as many. A change of basis
 # writes all 36 side by side: a power of two apart they would evict each other from every cache. On 2 threads
 # of a Zen 5 28x28 of 256 and of 512 channels take 0.70 and 0.76 of the time, 14x14 of 256 0.84, 2 of 32x32 of
@@ -69,6 +71,8 @@ def schedule_winograd(
     nr: int,
     share_lines: int,
     images: int = 1,
+    inputs: int = 1,
+    outputs: int = 1,
 ) -> None:
     """Rewrite a convolution in Winograd's form in place.
 
@@ -90,13 +94,15 @@ def schedule_winograd(
         1: threads share the blocks of lines; 0: the tiles, and then the panels, in each block.
     images : int
         Images whose lines are in a block.
+    inputs, outputs : int
+        What channels are filled up to a multiple of, as the form has them.
     """
     names = [name for name in block_names(sch) if not is_step(name)]
     inline_blocks(sch, names[: names.index(TILE)])
     inline_blocks(sch, [name for name in names[names.index(OUTPUT) :] if name != names[-1]])
-    _pack_taps(sch, nr)
+    _lay_out_taps(sch, nr, lanes if outputs > 1 else 0)
     spare = spare_lines, spare_tiles
-    block, panel, vector = _output_loops(sch, names[-1], m, spare, lanes, (images, lines), nr)
+    block, panel, vector = _output_loops(sch, names, m, spare, lanes, (images, lines), nr)
     _in_registers(sch, ROWS, vector)
     product, weight = sch.get_sblock(PRODUCT), sch.get_sblock(WEIGHT)
     relayout_read(sch, product, 1, weight, panel_order(4, [0, 1], 3, [2], nr))
@@ -104,7 +110,7 @@ def schedule_winograd(
         sch.storage_align(positions, 0, 1, 2 * _APART, _APART)
     sch.compute_at(product, panel, preserve_unit_loops=True)
     partial, channel = _multiply(sch, product, lanes, mr, nr)
-    tiles, image_line = _change_data(sch, block, lanes)
+    tiles, image_line = _change_data(sch, block, lanes, inputs > 1)
     if not share_lines:
         sch.compute_at(weight, panel, preserve_unit_loops=True)
     panels = _change_weight(sch, weight, lanes)
@@ -113,23 +119,34 @@ def schedule_winograd(
     sch.decompose_reduction(partial, channel)
 
 
-def _pack_taps(sch: s_tir.Schedule, nr: int) -> None:
+def _lay_out_taps(sch: s_tir.Schedule, nr: int, filled_lanes: int) -> None:
     """Lay a constant weight out as it is read, beforehand: (panel, channel, row, column, place in the panel).
 
-    Any other is read where it lies.
+    Any other is read where it lies, or is copied first where vectors, of ``filled_lanes``, are filled up.
     """
     taps = sch.get_sblock(TAP)
     if is_constant_argument(sch.mod["main"], sch.get(taps).reads[0].source):
         reader = sch.get_sblock(WEIGHT_ROWS)
         relayout_read(sch, reader, 0, taps, panel_order(4, [], 3, [2, 0, 1], nr))
         sch.annotate(taps, PACKING_MARK, True)
+    elif filled_lanes:
+        *rows, o = sch.get_loops(taps)
+        _copy_vectors(sch, o, filled_lanes)
+        sch.parallel(sch.fuse(*rows))
     else:
         sch.compute_inline(taps)
 
 
+def _copy_vectors(sch: s_tir.Schedule, along: Any, lanes: int) -> None:
+    """Copy vectors of which the last may be filled up: it is not to keep the others from being such."""
+    vectors, lane = sch.split(along, [None, lanes])
+    sch.vectorize(lane)
+    partition(sch, vectors)
+
+
 def _output_loops(
     sch: s_tir.Schedule,
-    name: str,
+    names: list[str],
     m: int,
     spare: tuple[int, int],
     lanes: int,
@@ -141,7 +158,7 @@ def _output_loops(
     ``in_block``: images, and lines of each.
     """
     images, lines = in_block
-    n, p, q, o = sch.get_loops(sch.get_sblock(name))
+    n, p, q, o = sch.get_loops(sch.get_sblock(names[-1]))
     n, image = sch.split(n, [None, images])
     high, wide = (tiles_along(int(sch.get(x).extent), m, s) for x, s in zip((p, q), spare, strict=True))
     block, line, row = sch.split(p, [high // lines, lines, m])
@@ -151,7 +168,22 @@ def _output_loops(
     sch.unroll(row)
     sch.unroll(column)
     sch.vectorize(lane)
+    if FILLED in names:
+        vector = _whole_vectors(sch, tile, lanes)
     return sch.fuse(n, block), panel, vector
+
+
+def _whole_vectors(sch: s_tir.Schedule, tile: Any, lanes: int) -> Any:
+    """Compute the outputs of a tile in whole vectors before some are copied; return the loop over these."""
+    filled = sch.get_sblock(FILLED)
+    sch.compute_at(filled, tile, preserve_unit_loops=True)
+    *_, row, column, o = loops_inside(sch, filled, tile)
+    vector, lane = sch.split(o, [None, lanes])
+    sch.reorder(vector, row, column, lane)
+    sch.unroll(row)
+    sch.unroll(column)
+    sch.vectorize(lane)
+    return vector
 
 
 def _in_registers(sch: s_tir.Schedule, name: str, loop: Any) -> None:
@@ -183,15 +215,19 @@ def _multiply(sch: s_tir.Schedule, product: Any, lanes: int, mr: int, nr: int) -
     return partial, channel
 
 
-def _change_data(sch: s_tir.Schedule, block: Any, lanes: int) -> tuple[Any, Any]:
+def _change_data(sch: s_tir.Schedule, block: Any, lanes: int, is_filled: bool) -> tuple[Any, Any]:
     """Bring the tiles of a block to the other basis; return the loops over them and the image's lines."""
     data = sch.get_sblock(DATA)
     sch.compute_at(data, block, preserve_unit_loops=True)
     _, e, f, *tiles, c = sch.get_loops(data)
+    lanes = gcd(lanes, int(sch.get(c).extent))
     _change_basis(sch, LINES, (e, f), tiles, c, lanes)
     image = sch.get_sblock(TILE)
     sch.compute_at(image, block, preserve_unit_loops=True)
-    vectorize_last(sch, image, lanes)
+    if is_filled:
+        _copy_vectors(sch, sch.get_loops(image)[-1], lanes)
+    else:
+        vectorize_last(sch, image, lanes)
     return sch.fuse(*tiles), sch.fuse(*sch.get_loops(image)[1:3])
 
 
@@ -214,71 +250,10 @@ def _change_basis(
     _in_registers(sch, first, vector)
 
 
-def winograd_space(func: Any, target: Any) -> KnobSpace | None:
-    """Return the tiles to choose from; None where the convolution has no such form, or is as fast without."""
-    conv = find_convolution(func)
-    if conv is None:
-        return None
-    choice = WinogradChoice(conv, facts(target))
-    lanes = choice.machine.lanes(conv.nest.dtype)
-    if conv.ci % lanes or conv.co % lanes:
-        return None
-    default = choice.default(lanes)
-    if default is None:
-        return None
-    registers = choice.machine.vector_registers
-    widths = tuple(v * lanes for v in _VECTORS if conv.co % (v * lanes) == 0)
-    lines = tuple(sorted({*(n for n in _LINES if n <= conv.p // min(choice.sizes)), default["lines"]}))
-    images = divisors(conv.n)
-    return KnobSpace(
-        knobs=(
-            Knob("m", choice.sizes, "outputs of a tile in each direction"),
-            Knob("spare_lines", SPARE, "lines of tiles beyond the image"),
-            Knob("spare_tiles", SPARE, "tiles in a line beyond the image"),
-            Knob("lanes", (lanes,), "elements in a vector"),
-            Knob("lines", lines, "lines of tiles in a block"),
-            Knob("mr", TILE_ROWS, "tiles of a register tile"),
-            Knob("nr", widths, "output channels of a register tile"),
-            Knob("share_lines", (0, 1), "1: threads share blocks of lines; 0: the tiles and panels of each"),
-            Knob("images", images, "images whose lines are in a block"),
-        ),
-        constraints=(
-            Constraint(
-                f"m is {' or '.join(map(str, choice.sizes))} for {conv.ci} channels",
-                lambda k: k["m"] in choice.sizes,
-            ),
-            Constraint(
-                f"spare_lines and spare_tiles are at most {SPARE[-1]}",
-                lambda k: k["spare_lines"] in SPARE and k["spare_tiles"] in SPARE,
-            ),
-            Constraint(
-                "lines divides the lines of tiles",
-                lambda k: k["lines"] > 0 and choice.lines(k) % k["lines"] == 0,
-            ),
-            Constraint(
-                f"images divides {conv.n}, and is 1 where lines are not all of an image",
-                choice.has_whole_images,
-            ),
-            Constraint(
-                "mr divides the tiles of a block, and those of an image, or is a multiple of these",
-                lambda k: k["mr"] > 0 and choice.shares_tiles(k, k["mr"]),
-            ),
-            Constraint(
-                f"nr divides the output channels ({conv.co}), in whole vectors",
-                lambda k: k["nr"] > 0 and conv.co % k["nr"] == 0 and k["nr"] % lanes == 0,
-            ),
-            Constraint(
-                f"(mr + 1) * nr / lanes accumulators and weights and a broadcast fit {registers} registers",
-                lambda k: choice.fits(k["mr"], k["nr"], lanes),
-            ),
-        ),
-        default=default,
-    )
-
-
 def _algorithm(knobs: Knobs) -> str:
     spare = knobs["spare_lines"], knobs["spare_tiles"]
-    return "_".join(map(str, ("winograd", knobs["m"], *(spare if any(spare) else ()))))
+    fills = [knobs[name] for name in ("inputs", "outputs") if name in knobs]
+    return "_".join(map(str, ("winograd", knobs["m"], *(spare if any(spare) or fills else ()), *fills)))
 
 
 WINOGRAD = ScheduleRule(

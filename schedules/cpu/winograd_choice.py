@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from math import ceil
+from math import ceil, gcd
 
 from ...machine.facts import Facts
-from ..forms.winograd import MOST_SPARE, POINTS, TAPS, Convolution, tiles_along
+from ..forms.winograd import MOST_SPARE, POINTS, TAPS, Convolution, filled, tiles_along
 from ..space import Knobs
-from .even_parts import divisors
+from .even_parts import LEAST_LANES, divisors
 from .tile_choice import ROW_STREAMS, tile_cost
 
 SPARE = tuple(range(MOST_SPARE + 1))
@@ -19,14 +19,18 @@ TILE_ROWS = tuple(range(1, 15))
 _ITEM = 4  # bytes of a float32
 # A change of basis takes about this many times as long as its multiply-adds: it is mostly loads and stores,
 # those of a weight to a larger cache. Fitted to 20 layers on 2 threads of a Zen 5, where L3 is near, since
-# positions do not evict each other; with an L3 that is far not measured since.
+# positions do not evict each other; with an L3 that is far not measured since. Units that take registers in
+# halves multiply half as fast, and load no slower: so estimated, 42 layers on 2 threads of a Zen 4 take 0.76
+# to 1.17 of what is counted.
 _CHANGE_COST, _WEIGHT_COST, _WEIGHT_COST_FAR = 2, 2, 4
+_CHANGE_COST_IN_HALVES = 1
 # So many multiply-adds reading an element of it takes where threads share blocks of tiles and L2 does not
 # hold it: from a near L3, and where it fills most of that. In tiles of 2 28x28 of 256 channels take 1.13 of
 # what is counted without, 8 images of 7x7 of 512 1.4.
 _READ_COST, _READ_COST_FAR, _OF_L3 = 3, 7, 0.4
 # The last thread to end is alone with the caches: 7 blocks of 56x56 of 64 channels take 0.88 of the time of 8
-# with a seventh more lines.
+# with a seventh more lines. 3 panels of 14x14 of 96 channels take 1.27 of the time of 6 narrower ones, of
+# 28x28 1.23 (2 threads of a Zen 4).
 _OF_UNEVEN = 0.75
 # Of the direct sum's multiply-adds; where they are as good as equal, the direct sum rounds less.
 _WORTHWHILE = 0.9
@@ -52,46 +56,73 @@ class WinogradChoice:
         """Outputs of a tile in each direction that are exact enough."""
         return tuple(m for m in POINTS if self.conv.ci >= _LEAST_CHANNELS[m])
 
+    @property
+    def lanes(self) -> int:
+        """Elements in a vector."""
+        return self.machine.lanes(self.conv.nest.dtype)
+
+    @property
+    def fills(self) -> tuple[int, int]:
+        """What input and output channels are filled up to a multiple of: vectors, or 1 where they are such.
+
+        Input channels to half of one where that is enough.
+        """
+        lanes, ci, co = self.lanes, self.conv.ci, self.conv.co
+        inputs = min((lanes, max(lanes // 2, LEAST_LANES)), key=lambda part: filled(ci, part))
+        return 1 if ci % lanes == 0 else inputs, 1 if co % lanes == 0 else lanes
+
+    @property
+    def ci(self) -> int:
+        """Input channels, filled up."""
+        return filled(self.conv.ci, self.fills[0])
+
+    @property
+    def co(self) -> int:
+        """Output channels, filled up."""
+        return filled(self.conv.co, self.fills[1])
+
     def multiply_adds(self, knobs: Knobs) -> float:
         """Count those of the products and, weighed with what they cost, those of the changes of basis."""
-        conv, m, edge = self.conv, knobs["m"], knobs["m"] + TAPS - 1
-        positions, tiles = edge * edge, conv.n * self.lines(knobs) * self.tiles_in_line(knobs)
-        data = tiles * conv.ci * positions * edge * 2
-        output = tiles * conv.co * m * edge * (edge + m)
+        m, edge = knobs["m"], knobs["m"] + TAPS - 1
+        positions, tiles = edge * edge, self.conv.n * self.lines(knobs) * self.tiles_in_line(knobs)
+        takes_halves = self.machine.takes_halves
+        # What takes halves of vectors takes twice as many, unless units take all in halves.
+        vectors = 1 if takes_halves else self.lanes // gcd(self.ci, self.lanes)
+        data = tiles * vectors * self.ci * positions * edge * 2
+        output = tiles * self.co * m * edge * (edge + m)
         # Where threads share the panels of a block, each block brings the weight to the other basis.
         blocks = self.blocks(knobs)
         changes = 1 if knobs["share_lines"] else blocks
-        weight = changes * conv.ci * conv.co * TAPS * edge * (TAPS + edge)
-        of_tiles = self._products(knobs) + _CHANGE_COST * (data + output)
+        weight = changes * self.ci * self.co * TAPS * edge * (TAPS + edge)
+        change = _CHANGE_COST_IN_HALVES if takes_halves else _CHANGE_COST
+        of_tiles = self._products(knobs) + change * (data + output)
         of_weight = (_WEIGHT_COST_FAR if self.machine.has_far_l3 else _WEIGHT_COST) * weight
         read = blocks * self._read(m) if knobs["share_lines"] else 0
         return of_tiles * self._busiest(knobs) + of_weight + read
 
     def _read(self, m: int) -> float:
         """Return how many multiply-adds reading all panels takes in the basis of ``m`` by ``m``."""
-        machine, elements = self.machine, (m + TAPS - 1) ** 2 * self.conv.ci * self.conv.co
+        machine, elements = self.machine, (m + TAPS - 1) ** 2 * self.ci * self.co
         if elements * _ITEM <= machine.l2_bytes or machine.has_far_l3:
             return 0
         fills = elements * _ITEM > _OF_L3 * machine.l3_bytes
         return elements * (_READ_COST_FAR if fills else _READ_COST)
 
     def _busiest(self, knobs: Knobs) -> float:
-        """Return what the thread of most blocks, where threads share them, takes for its share to take 1."""
-        if not knobs["share_lines"]:
-            return 1
-        blocks, cores = self.blocks(knobs), self.machine.cores
-        most = ceil(blocks / cores) * cores / blocks
+        """Return what the thread of most blocks, or panels, takes for its share to take 1."""
+        shares = self.blocks(knobs) if knobs["share_lines"] else self.co // knobs["nr"]
+        most = ceil(shares / self.machine.cores) * self.machine.cores / shares
         return 1 + _OF_UNEVEN * (most - 1)
 
     def _products(self, knobs: Knobs) -> int:
         tiles = self.conv.n * self.lines(knobs) * self.tiles_in_line(knobs)
-        return (knobs["m"] + TAPS - 1) ** 2 * tiles * self.conv.ci * self.conv.co
+        return (knobs["m"] + TAPS - 1) ** 2 * tiles * self.ci * self.co
 
     @property
     def direct(self) -> int:
-        """Multiply-adds of the convolution as it is written."""
+        """Multiply-adds of the convolution as it is written, in vectors or halves of them, filled or not."""
         conv = self.conv
-        return conv.n * conv.p * conv.q * conv.ci * conv.co * TAPS * TAPS
+        return conv.n * conv.p * conv.q * conv.ci * filled(conv.co, self.lanes // 2) * TAPS * TAPS
 
     def lines(self, knobs: Knobs) -> int:
         """Lines of tiles in an image, with those beyond it."""
@@ -135,7 +166,7 @@ class WinogradChoice:
         17 lines of 17 tiles share nothing evenly; 18 of 18 do: 66x66x64 takes 1.05 ms so, 2.2 in smaller
         tiles, of which there are 33 (2 threads of a Zen 3).
         """
-        widths = [nr for nr in (2 * lanes, lanes) if self.conv.co % nr == 0] or [lanes]
+        widths = [nr for nr in (2 * lanes, lanes) if self.co % nr == 0] or [lanes]
         grids = product(self.sizes, SPARE, SPARE, widths)
         choices = [self._knobs(m, lines, tiles, nr, lanes) for m, lines, tiles, nr in grids]
         best = min(choices, key=self._cost)
@@ -171,15 +202,15 @@ class WinogradChoice:
         edge = grid["m"] + TAPS - 1
         bytes_of_line = edge * edge * wide * _ITEM
         sizes = [*divisors(lines), *(lines * images for images in divisors(conv.n)[1:])]
-        few_panels = conv.co // nr < machine.cores
-        far = machine.has_far_l3 and edge * edge * conv.ci * conv.co * _ITEM > machine.l2_bytes
+        few_panels = self.co // nr < machine.cores
+        far = machine.has_far_l3 and edge * edge * self.ci * self.co * _ITEM > machine.l2_bytes
         least_tiles = _LEAST_TILES_FAR if far else _LEAST_TILES
         least, rounds = (1, 1) if few_panels else (ceil(least_tiles / wide), 2)
         most = min(
-            machine.l2_bytes // (bytes_of_line * (conv.ci + nr)), conv.n * lines // (rounds * machine.cores)
+            machine.l2_bytes // (bytes_of_line * (self.ci + nr)), conv.n * lines // (rounds * machine.cores)
         )
         shared = [d for d in sizes if least <= d <= most]
         if shared:
             return max(shared), True
-        most = min(machine.l2_bytes // 2 // nr, machine.l3_bytes // 4 // conv.ci) // bytes_of_line
+        most = min(machine.l2_bytes // 2 // nr, machine.l3_bytes // 4 // self.ci) // bytes_of_line
         return max((d for d in sizes if d <= most), default=1), False

@@ -45,11 +45,17 @@ POINTS: dict[int, tuple[Fraction, ...]] = {
 MOST_SPARE = 2
 """Lines of tiles, and tiles in a line, that may lie beyond the image."""
 
-TILE, LINES, DATA, TAP, WEIGHT_ROWS, WEIGHT, PRODUCT, ROWS, OUTPUT = (
-    f"winograd_{step}"
-    for step in ("tile", "lines", "data", "tap", "weight_rows", "weight", "product", "rows", "output")
+MOST_FILL = 64
+"""What channels may be filled up to a multiple of: no vector of float32 has more."""
+
+_STEPS = ("tile", "lines", "data", "tap", "weight_rows", "weight", "product", "rows", "filled", "output")
+TILE, LINES, DATA, TAP, WEIGHT_ROWS, WEIGHT, PRODUCT, ROWS, FILLED, OUTPUT = (
+    f"winograd_{step}" for step in _STEPS
 )
-"""The blocks: padded image, B^T d, B^T d B, g, G g, G g G^T, their products, A^T of these, and the output."""
+"""The blocks: padded image, B^T d, B^T d B, g, G g, G g G^T, their products, A^T of these, and the output.
+
+Where output channels are filled up, FILLED is the output with them.
+"""
 
 Matrix = Sequence[Sequence[Fraction]]
 
@@ -102,7 +108,9 @@ def find_convolution(func: Any) -> Convolution | None:
     return None
 
 
-def restate(func: Any, m: int, spare_lines: int = 0, spare_tiles: int = 0) -> Any:
+def restate(
+    func: Any, m: int, spare_lines: int = 0, spare_tiles: int = 0, inputs: int = 1, outputs: int = 1
+) -> Any:
     """Put Winograd's form in the place of the convolution; what comes before and after it stays.
 
     Parameters
@@ -113,6 +121,8 @@ def restate(func: Any, m: int, spare_lines: int = 0, spare_tiles: int = 0) -> An
         Outputs of a tile in each direction: 2 or 4.
     spare_lines, spare_tiles : int
         Lines of tiles beyond the image, and tiles beyond each line, up to `MOST_SPARE`.
+    inputs, outputs : int
+        What input and output channels are filled up to a multiple of with zeros, up to `MOST_FILL`.
 
     Raises
     ------
@@ -121,16 +131,22 @@ def restate(func: Any, m: int, spare_lines: int = 0, spare_tiles: int = 0) -> An
         its function.
     """
     found = find_convolution(func)
-    if found is None or m not in POINTS or max(spare_lines, spare_tiles) > MOST_SPARE:
+    fill = inputs, outputs
+    tiled = m in POINTS and max(spare_lines, spare_tiles) <= MOST_SPARE
+    if found is None or not tiled or not all(1 <= each <= MOST_FILL for each in fill):
         raise InputError(
             f"the function has no 3x3 convolution that Winograd's form computes on {m} x {m} tiles"
             f"{f', {spare_lines} and {spare_tiles} beyond the image' if spare_lines or spare_tiles else ''}"
+            f"{f', channels filled up to multiples of {inputs} and {outputs}' if fill != (1, 1) else ''}"
         )
     schedule = schedule_to_read(func)
     reads = block_of(schedule, found.nest.block).reads
     data, weight = (reads[i].source for i in (found.nest.data, found.nest.weight))
     grid = tiles_along(found.p, m, spare_lines), tiles_along(found.q, m, spare_tiles)
-    return with_stages(func, found.nest.block, (data, weight), _define(found, data, weight, m, grid))
+    channels = filled(found.ci, inputs), filled(found.co, outputs)
+    return with_stages(
+        func, found.nest.block, (data, weight), _define(found, data, weight, m, grid, channels)
+    )
 
 
 def tiles_along(outputs: int, m: int, spare: int) -> int:
@@ -138,64 +154,83 @@ def tiles_along(outputs: int, m: int, spare: int) -> int:
     return -(-outputs // m) + spare
 
 
-def _define(found: Convolution, data: Any, weight: Any, m: int, grid: tuple[int, int]) -> list[Any]:
+def filled(channels: int, fill: int) -> int:
+    """Return the multiple of ``fill`` that channels are filled up to."""
+    return -(-channels // fill) * fill
+
+
+def _define(
+    found: Convolution, data: Any, weight: Any, m: int, grid: tuple[int, int], channels: tuple[int, int]
+) -> list[Any]:
     """Return the TE tensors data, weight and output of Winograd's form on operands of these shapes."""
     x, w = (te.placeholder([int(e) for e in b.shape], "float32", b.name) for b in (data, weight))
     high, wide = grid
     edge, tiles = m + TAPS - 1, (found.n, high * wide)
     evaluated, weights, outputs = transforms(m)
     inside = int(data.shape[1]), int(data.shape[2])
+    ci, co = channels
 
     def tile(n: Any, i: Any, j: Any, c: Any) -> Any:
         # Tiles at the edge reach beyond the image.
-        return tirx.if_then_else(tirx.all(i < inside[0], j < inside[1]), x[n, i, j, c], 0.0)
+        there = i < inside[0], j < inside[1], *_below(found.ci, ci, c)
+        return tirx.if_then_else(tirx.all(*there), x[n, i, j, c], 0.0)
 
     def tap(i: Any, j: Any, c: Any, o: Any) -> Any:
         index = {found.vertical: i, found.nest.reductions[-1]: c, found.nest.column: o}
-        return w[tuple(index.get(axis, j) for axis in found.nest.weight_axes)]
+        value = w[tuple(index.get(axis, j) for axis in found.nest.weight_axes)]
+        there = *_below(found.ci, ci, c), *_below(found.co, co, o)
+        return tirx.if_then_else(tirx.all(*there), value, 0.0) if there else value
 
     def stage(name: str, shape: tuple[int, ...], value: Callable[..., Any]) -> Any:
         return te.compute(shape, value, name=name)
 
-    image = stage(TILE, (found.n, high * m + TAPS - 1, wide * m + TAPS - 1, found.ci), tile)
+    image = stage(TILE, (found.n, high * m + TAPS - 1, wide * m + TAPS - 1, ci), tile)
     lines = stage(
         LINES,
-        (edge, edge, *tiles, found.ci),
+        (edge, edge, *tiles, ci),
         lambda e, j, n, t, c: _row(evaluated, e, lambda k: image[n, t // wide * m + k, t % wide * m + j, c]),
     )
     changed = stage(
         DATA,
-        (edge, edge, *tiles, found.ci),
+        (edge, edge, *tiles, ci),
         lambda e, f, n, t, c: _row(evaluated, f, lambda k: lines[e, k, n, t, c]),
     )
-    taps = stage(TAP, (TAPS, TAPS, found.ci, found.co), tap)
+    taps = stage(TAP, (TAPS, TAPS, ci, co), tap)
     weight_rows = stage(
         WEIGHT_ROWS,
-        (edge, TAPS, found.ci, found.co),
+        (edge, TAPS, ci, co),
         lambda e, j, c, o: _row(weights, e, lambda k: taps[k, j, c, o]),
     )
     changed_weight = stage(
         WEIGHT,
-        (edge, edge, found.ci, found.co),
+        (edge, edge, ci, co),
         lambda e, f, c, o: _row(weights, f, lambda k: weight_rows[e, k, c, o]),
     )
-    c = te.reduce_axis((0, found.ci), "c")
+    c = te.reduce_axis((0, ci), "c")
     product = stage(
         PRODUCT,
-        (edge, edge, *tiles, found.co),
+        (edge, edge, *tiles, co),
         lambda e, f, n, t, o: te.sum(changed[e, f, n, t, c] * changed_weight[e, f, c, o], axis=c),
     )
     rows = stage(
         ROWS,
-        (m, edge, *tiles, found.co),
+        (m, edge, *tiles, co),
         lambda i, f, n, t, o: _row(outputs, i, lambda k: product[k, f, n, t, o]),
     )
     output = stage(
-        OUTPUT,
-        (found.n, found.p, found.q, found.co),
+        OUTPUT if co == found.co else FILLED,
+        (found.n, found.p, found.q, co),
         lambda n, p, q, o: _row(outputs, q % m, lambda k: rows[p % m, k, n, p // m * wide + q // m, o]),
     )
+    if co > found.co:
+        shape = *output.shape[:-1], found.co
+        output = stage(OUTPUT, shape, lambda *index: output[index])
     return [x, w, output]
+
+
+def _below(channels: int, filled_up: int, channel: Any) -> list[Any]:
+    """Return the condition that a channel is one of those that there are, if there are others."""
+    return [channel < channels] if filled_up > channels else []
 
 
 def transforms(m: int) -> tuple[Matrix, Matrix, Matrix]:

@@ -14,10 +14,20 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import in_form
+from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.cpu.winograd import WINOGRAD
 from tunesmith.schedules.cpu.winograd_choice import WinogradChoice
-from tunesmith.schedules.forms.winograd import DATA, POINTS, TAPS, WEIGHT, find_convolution, transforms
+from tunesmith.schedules.forms.winograd import (
+    DATA,
+    POINTS,
+    TAP,
+    TAPS,
+    TILE,
+    WEIGHT,
+    find_convolution,
+    transforms,
+)
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.tuning.measuring.verification import inputs_of
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
@@ -43,6 +53,9 @@ WORKLOADS = {
     "spare_tiles": ts.workload("conv2d", **{**IMAGE, "h": 13, "w": 66}, bias=1),
     "images": ts.workload("conv2d", **{**IMAGE, "n": 4, "h": 7, "w": 8}, bias=1),
     "one_panel": ts.workload("conv2d", **{**IMAGE, "h": 24, "w": 32, "co": 16}, relu=1),
+    "filled": ts.workload("conv2d", **{**IMAGE, "h": 27, "ci": 42, "co": 38}, bias=1, residual=1, relu=1),
+    "filled_inputs": ts.workload("conv2d", **{**IMAGE, "h": 28, "ci": 19}),
+    "filled_outputs": ts.workload("conv2d", **{**IMAGE, "n": 2, "h": 20, "co": 30}, bias=1),
 }
 OTHERS = {
     "strided": ts.workload("conv2d", **IMAGE, stride=2),
@@ -163,9 +176,64 @@ def test_it_does_not_apply_where_it_computes_more(target):
     assert WINOGRAD.space(single.func, target) is None
 
 
-def test_channels_that_fill_no_vectors_are_left_alone(target):
-    for channels in ({"ci": 3}, {"co": 42}):
+@pytest.mark.parametrize(
+    ("mcpu", "ci", "co", "fills", "filled"),
+    [
+        ("x86-64-v4", 120, 256, (8, 1), (120, 256)),  # halves of vectors
+        ("x86-64-v4", 58, 84, (16, 16), (64, 96)),  # halves would be as many channels
+        ("x86-64-v4", 96, 30, (1, 16), (96, 32)),
+        ("haswell", 120, 84, (1, 8), (120, 88)),
+        ("haswell", 42, 64, (4, 1), (44, 64)),
+    ],
+)
+def test_channels_that_fill_no_vectors_are_filled_up(mcpu, ci, co, fills, filled):
+    choice = choice_of({"n": 1, "h": 56, "w": 56, "ci": ci, "co": co}, mcpu)
+    assert (choice.fills, (choice.ci, choice.co)) == (fills, filled)
+    workload = ts.workload("conv2d", n=1, h=56, w=56, ci=ci, co=co, kh=3, kw=3, padding=1)
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    default = WINOGRAD.space(workload.func, target).default
+    assert (default["inputs"], default["outputs"]) == fills and filled[1] % default["nr"] == 0
+    assert f'_{fills[0]}_{fills[1]}"]' in trace_text(WINOGRAD.scheduled(workload.func, target))
+    with pytest.raises(InputError, match=f"inputs is {fills[0]}"):
+        WINOGRAD.scheduled(workload.func, target, {"inputs": 2})
+
+
+def test_channels_that_would_be_mostly_zeros_are_left_alone(target):
+    for channels in ({"ci": 3}, {"co": 3}):
         assert WINOGRAD.space(ts.workload("conv2d", **{**IMAGE, **channels}).func, target) is None
+
+
+@pytest.mark.parametrize("name", ["filled", "filled_outputs"])
+def test_a_constant_weight_is_filled_up_beforehand(name, target, assert_right):
+    func = WORKLOADS[name].func.with_attr(CONSTANT_ARGUMENTS, [1])
+    schedule = WINOGRAD.scheduled(func, target)
+    assert PACKING_MARK in schedule.mod.script()
+    assert_right(WORKLOADS[name], schedule)
+
+
+@pytest.mark.parametrize("mcpu", ["haswell", "x86-64-v4"])
+def test_what_is_filled_up_is_copied_in_vectors(mcpu):
+    """Only the last of a pixel or a tap has a condition, which makes single elements of it without masks."""
+    cpu = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    workload = ts.workload("conv2d", n=1, h=56, w=56, ci=58, co=84, kh=3, kw=3, padding=1, relu=1)
+    text = finished(WINOGRAD.scheduled(workload.func, cpu).mod, cpu).script()
+    for name in (TILE, TAP):
+        copies = [line for line in text.splitlines() if line.strip().startswith(f"{name}[")]
+        assert len(copies) == 2 and any("_1 < " not in copy for copy in copies)
+
+
+def test_threads_share_panels_evenly():
+    """3 panels of 2 vectors keep one of 2 threads waiting: 14x14 of 96 channels took 1.27 times as long."""
+    default = choice_of({"n": 1, "h": 14, "w": 14, "ci": 96, "co": 96}, "znver4").default(16)
+    assert (default["share_lines"], default["nr"]) == (0, 16)
+
+
+def test_units_that_take_halves_change_bases_for_less():
+    """A Zen 4 multiplies half as fast as others, and loads as fast: 56x56 of 16 channels takes 0.48 there."""
+    shape = {"n": 1, "h": 56, "w": 56, "ci": 16, "co": 16}
+    native, halves = (choice_of(shape, mcpu) for mcpu in ("znver5", "znver4"))
+    knobs = halves.default(16)
+    assert native.multiply_adds(knobs) > 1.2 * halves.multiply_adds(knobs)
 
 
 def test_sums_in_two_parts_lose_less_to_rounding(target, run):
@@ -219,8 +287,10 @@ def test_a_trace_with_an_unknown_or_unfitting_algorithm_is_refused(target):
     for name in ("karatsuba_4", "winograd_x", "winograd_0", "winograd_04", "winograd"):
         with pytest.raises(InputError, match=f"begins with an algorithm that is unknown here: {name}"):
             replay_trace(trace.replace("winograd_4", name), WORKLOADS["padded"].func)
-    with pytest.raises(InputError, match="an algorithm that has not so many numbers: winograd_4_1_1_1"):
-        replay_trace(trace.replace("winograd_4", "winograd_4_1_1_1"), WORKLOADS["padded"].func)
+    with pytest.raises(InputError, match="an algorithm that has not so many numbers: winograd_4_1_1_1_1_1"):
+        replay_trace(trace.replace("winograd_4", "winograd_4_1_1_1_1_1"), WORKLOADS["padded"].func)
+    with pytest.raises(InputError, match="channels filled up to multiples of 16 and 65"):
+        replay_trace(trace.replace("winograd_4", "winograd_4_0_0_16_65"), WORKLOADS["padded"].func)
     with pytest.raises(InputError, match="on 4 x 4 tiles, 0 and 3 beyond the image"):
         replay_trace(trace.replace("winograd_4", "winograd_4_0_3"), WORKLOADS["padded"].func)
     with pytest.raises(InputError, match=r"algorithm winograd_8, which does not fit.* on 8 x 8 tiles"):

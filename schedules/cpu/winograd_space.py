@@ -1,0 +1,83 @@
+"""The space of Winograd's form of a convolution: knobs, their constraints, and the default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...machine.facts import facts
+from ..forms.winograd import find_convolution
+from ..space import Constraint, Knob, KnobSpace
+from .even_parts import divisors
+from .winograd_choice import SPARE, TILE_ROWS, WinogradChoice
+
+_LINES = (1, 2, 3, 4, 5, 6, 7, 8, 14, 16, 28)
+_VECTORS = (1, 2, 4)
+
+
+def winograd_space(func: Any, target: Any) -> KnobSpace | None:
+    """Return the tiles to choose from; None where the convolution has no such form, or is as fast without."""
+    conv = find_convolution(func)
+    if conv is None:
+        return None
+    choice = WinogradChoice(conv, facts(target))
+    lanes = choice.machine.lanes(conv.nest.dtype)
+    default = choice.default(lanes)
+    if default is None:
+        return None
+    registers = choice.machine.vector_registers
+    widths = tuple(v * lanes for v in _VECTORS if choice.co % (v * lanes) == 0)
+    lines = tuple(sorted({*(n for n in _LINES if n <= conv.p // min(choice.sizes)), default["lines"]}))
+    images = divisors(conv.n)
+    space = KnobSpace(
+        knobs=(
+            Knob("m", choice.sizes, "outputs of a tile in each direction"),
+            Knob("spare_lines", SPARE, "lines of tiles beyond the image"),
+            Knob("spare_tiles", SPARE, "tiles in a line beyond the image"),
+            Knob("lanes", (lanes,), "elements in a vector"),
+            Knob("lines", lines, "lines of tiles in a block"),
+            Knob("mr", TILE_ROWS, "tiles of a register tile"),
+            Knob("nr", widths, "output channels of a register tile"),
+            Knob("share_lines", (0, 1), "1: threads share blocks of lines; 0: the tiles and panels of each"),
+            Knob("images", images, "images whose lines are in a block"),
+        ),
+        constraints=(
+            Constraint(
+                f"m is {' or '.join(map(str, choice.sizes))} for {conv.ci} channels",
+                lambda k: k["m"] in choice.sizes,
+            ),
+            Constraint(
+                f"spare_lines and spare_tiles are at most {SPARE[-1]}",
+                lambda k: k["spare_lines"] in SPARE and k["spare_tiles"] in SPARE,
+            ),
+            Constraint(
+                "lines divides the lines of tiles",
+                lambda k: k["lines"] > 0 and choice.lines(k) % k["lines"] == 0,
+            ),
+            Constraint(
+                f"images divides {conv.n}, and is 1 where lines are not all of an image",
+                choice.has_whole_images,
+            ),
+            Constraint(
+                "mr divides the tiles of a block, and those of an image, or is a multiple of these",
+                lambda k: k["mr"] > 0 and choice.shares_tiles(k, k["mr"]),
+            ),
+            Constraint(
+                f"nr divides the output channels ({choice.co}), in whole vectors",
+                lambda k: k["nr"] > 0 and choice.co % k["nr"] == 0 and k["nr"] % lanes == 0,
+            ),
+            Constraint(
+                f"(mr + 1) * nr / lanes accumulators and weights and a broadcast fit {registers} registers",
+                lambda k: choice.fits(k["mr"], k["nr"], lanes),
+            ),
+        ),
+        default=default,
+    )
+    inputs, outputs = choice.fills
+    if choice.fills == (1, 1):
+        return space
+    space = space.in_form(
+        Knob("outputs", (outputs,), "what output channels are filled up to a multiple of"), outputs
+    )
+    return space.in_form(
+        Knob("inputs", (inputs,), "what input channels are filled up to a multiple of"), inputs
+    )
