@@ -1,6 +1,7 @@
 """A few rows by a large matrix: where the rule applies, and that it is right."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
+from tunesmith.schedules.cpu import few_rows_space, tile_choice
 from tunesmith.schedules.cpu.few_rows import FEW_ROWS
 from tunesmith.schedules.cpu.float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from tunesmith.schedules.passes.loop_partition import partition_loops
@@ -144,11 +146,19 @@ def of_few_pixels(image, depth):
     return ts.workload("conv2d", **{"n": 1, **image}, ci=channels, co=256)
 
 
-def test_sums_are_held_for_as_many_steps_as_l1_holds_rows_of_the_weight():
+@pytest.fixture
+def near_l3(monkeypatch):
+    """A CPU whose units take whole registers, with these caches, whatever this machine has."""
+    target = cpu("x86-64-v4")
+    machine = replace(facts(target), l1_bytes=48 << 10, l2_bytes=1 << 20, l3_bytes=32 << 20)
+    for module in (few_rows_space, tile_choice):
+        monkeypatch.setattr(module, "facts", lambda _: machine)
+    return target, machine
+
+
+def test_sums_are_held_for_as_many_steps_as_l1_holds_rows_of_the_weight(near_l3):
     """But for very few rows by a weight of memory; windows are read a few channels at a time."""
-    target = cpu("znver5")
-    machine = facts(target)
-    assert machine.l1_bytes == 12 * 4096
+    target, machine = near_l3
 
     def default(rows, columns, elements=2 * machine.near_bytes // 4):
         workload = ts.workload("matmul", m=rows, n=columns, k=-(-elements // columns // 32) * 32)
@@ -167,9 +177,9 @@ def test_sums_are_held_for_as_many_steps_as_l1_holds_rows_of_the_weight():
     assert FEW_ROWS.space(window.func, target).default["depth"] == 8
 
 
-def test_what_is_read_next_is_asked_for_where_memory_is_waited_for(target):
+def test_what_is_read_next_is_asked_for_where_memory_is_waited_for(near_l3):
     """A weight of memory, of which a thread reads less than a page at a time, or of more rows."""
-    machine = facts(target)
+    target, machine = near_l3
     beyond = machine.kept_by_l3 // 4  # floats of all of it
 
     def default(rows, columns, elements):

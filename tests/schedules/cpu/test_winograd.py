@@ -224,14 +224,16 @@ def test_what_is_filled_up_is_copied_in_vectors(mcpu):
 
 def test_threads_share_panels_evenly():
     """3 panels of 2 vectors keep one of 2 threads waiting: 14x14 of 96 channels took 1.27 times as long."""
-    default = choice_of({"n": 1, "h": 14, "w": 14, "ci": 96, "co": 96}, "znver4").default(16)
+    shape = {"n": 1, "h": 14, "w": 14, "ci": 96, "co": 96}
+    default = choice_of(shape, "znver4", l2_bytes=1 << 20, l3_bytes=32 << 20).default(16)
     assert (default["share_lines"], default["nr"]) == (0, 16)
 
 
 def test_units_that_take_halves_change_bases_for_less():
     """A Zen 4 multiplies half as fast as others, and loads as fast: 56x56 of 16 channels takes 0.48 there."""
     shape = {"n": 1, "h": 56, "w": 56, "ci": 16, "co": 16}
-    native, halves = (choice_of(shape, mcpu) for mcpu in ("znver5", "znver4"))
+    caches = {"l2_bytes": 1 << 20, "l3_bytes": 32 << 20}
+    native, halves = (choice_of(shape, mcpu, **caches) for mcpu in ("znver5", "znver4"))
     knobs = halves.default(16)
     assert native.multiply_adds(knobs) > 1.2 * halves.multiply_adds(knobs)
 

@@ -4,7 +4,6 @@ import re
 
 import pytest
 import tunesmith as ts
-from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.matmul import MATMUL
@@ -38,7 +37,7 @@ def test_a_weight_of_any_size_is_turned_in_squares(
     packed = [line for line in lines if re.match(r"\s*weight_\w+\[.* = ", line)]
     assert packed and all("Shuffle" in line for line in packed), "element by element"
     # Nothing is read behind the weight, or written behind a panel.
-    lanes = facts(target).lanes("float32")
+    lanes = MATMUL.space(workload.func, target).check(knobs)["lanes"]
     loads = [line for line in lines if re.search(r"row\w*: T.let.*Ramp", line)]
     assert any("if_then_else" in line for line in loads) == (columns % lanes > 0)
     assert all(f"T.min(T.int64({sums - lanes})," in line for line in loads) == (sums % lanes > 0)
