@@ -73,6 +73,7 @@ def schedule_winograd(
     images: int = 1,
     inputs: int = 1,
     outputs: int = 1,
+    copy: int = 0,
 ) -> None:
     """Rewrite a convolution in Winograd's form in place.
 
@@ -96,11 +97,14 @@ def schedule_winograd(
         Images whose lines are in a block.
     inputs, outputs : int
         What channels are filled up to a multiple of, as the form has them.
+    copy : int
+        1: a weight that is filled up is copied first; 0: it is read in vectors that are masked.
     """
+    del outputs
     names = [name for name in block_names(sch) if not is_step(name)]
     inline_blocks(sch, names[: names.index(TILE)])
     inline_blocks(sch, [name for name in names[names.index(OUTPUT) :] if name != names[-1]])
-    _lay_out_taps(sch, nr, lanes if outputs > 1 else 0)
+    _lay_out_taps(sch, nr, lanes if copy else 0)
     spare = spare_lines, spare_tiles
     block, panel, vector = _output_loops(sch, names, m, spare, lanes, (images, lines), nr)
     _in_registers(sch, ROWS, vector)
@@ -119,19 +123,19 @@ def schedule_winograd(
     sch.decompose_reduction(partial, channel)
 
 
-def _lay_out_taps(sch: s_tir.Schedule, nr: int, filled_lanes: int) -> None:
+def _lay_out_taps(sch: s_tir.Schedule, nr: int, copied_lanes: int) -> None:
     """Lay a constant weight out as it is read, beforehand: (panel, channel, row, column, place in the panel).
 
-    Any other is read where it lies, or is copied first where vectors, of ``filled_lanes``, are filled up.
+    Any other is read where it lies, or is first copied in vectors of ``copied_lanes``, the last filled up.
     """
     taps = sch.get_sblock(TAP)
     if is_constant_argument(sch.mod["main"], sch.get(taps).reads[0].source):
         reader = sch.get_sblock(WEIGHT_ROWS)
         relayout_read(sch, reader, 0, taps, panel_order(4, [], 3, [2, 0, 1], nr))
         sch.annotate(taps, PACKING_MARK, True)
-    elif filled_lanes:
+    elif copied_lanes:
         *rows, o = sch.get_loops(taps)
-        _copy_vectors(sch, o, filled_lanes)
+        _copy_vectors(sch, o, copied_lanes)
         sch.parallel(sch.fuse(*rows))
     else:
         sch.compute_inline(taps)

@@ -72,12 +72,19 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
         ),
         default=default,
     )
+    return space if choice.fills == (1, 1) else _filled_up(space, choice)
+
+
+def _filled_up(space: KnobSpace, choice: WinogradChoice) -> KnobSpace:
+    """Return the space after the knobs of channels that are filled up.
+
+    A weight that is not copied is read in masked vectors: 19x19 of 1024 to 126 channels take 0.90 of the time
+    so, 2 of 7x7 of 518 to 392, channels first, 0.84 (2 threads of a Zen 4).
+    """
     inputs, outputs = choice.fills
-    if choice.fills == (1, 1):
-        return space
-    space = space.in_form(
-        Knob("outputs", (outputs,), "what output channels are filled up to a multiple of"), outputs
-    )
-    return space.in_form(
-        Knob("inputs", (inputs,), "what input channels are filled up to a multiple of"), inputs
-    )
+    if outputs > 1:
+        copy = Knob("copy", (0, 1), "1: a weight that is filled up is copied first")
+        space = space.in_form(copy, int(not choice.machine.has_masks))
+    of_outputs = Knob("outputs", (outputs,), "what output channels are filled up to a multiple of")
+    of_inputs = Knob("inputs", (inputs,), "what input channels are filled up to a multiple of")
+    return space.in_form(of_outputs, outputs).in_form(of_inputs, inputs)
