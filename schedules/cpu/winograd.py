@@ -162,7 +162,7 @@ def _output_loops(
     ``in_block``: images, and lines of each.
     """
     images, lines = in_block
-    n, p, q, o = sch.get_loops(sch.get_sblock(names[-1]))
+    n, p, q, o = _output_axes(sch, names[-1])
     n, image = sch.split(n, [None, images])
     high, wide = (tiles_along(int(sch.get(x).extent), m, s) for x, s in zip((p, q), spare, strict=True))
     block, line, row = sch.split(p, [high // lines, lines, m])
@@ -175,6 +175,16 @@ def _output_loops(
     if FILLED in names:
         vector = _whole_vectors(sch, tile, lanes)
     return sch.fuse(n, block), panel, vector
+
+
+def _output_axes(sch: s_tir.Schedule, name: str) -> list[Any]:
+    """Return the loops over the output's images, lines, pixels and channels, in this order."""
+    loops = sch.get_loops(sch.get_sblock(name))
+    if len(loops) == 4:
+        return list(loops)
+    n, outer, p, q, inner = loops
+    sch.reorder(n, p, q, outer, inner)
+    return [n, p, q, sch.fuse(outer, inner)]
 
 
 def _whole_vectors(sch: s_tir.Schedule, tile: Any, lanes: int) -> Any:

@@ -20,6 +20,8 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
     if conv is None:
         return None
     choice = WinogradChoice(conv, facts(target))
+    if conv.nest.rest and choice.fills != (1, 1):
+        return None
     lanes = choice.machine.lanes(conv.nest.dtype)
     default = choice.default(lanes)
     if default is None:

@@ -26,10 +26,12 @@ from typing import Any
 
 import tvm
 from tvm import te, tirx
+from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 
 from ...machine.errors import InputError
 from ..analysis import block_of, schedule_to_read
+from ..expressions import are_just
 from ..nests.contraction import Contraction, find_contraction
 from ..restatement import with_stages
 
@@ -64,6 +66,8 @@ Matrix = Sequence[Sequence[Fraction]]
 class Convolution:
     """A convolution that has this form: 3x3, stride 1, channels last, all of them summed, in float32.
 
+    Its output may be stored in blocks of channels: (image, block, line, pixel, channel of the block).
+
     Parameters
     ----------
     nest : Contraction
@@ -86,7 +90,7 @@ class Convolution:
 def find_convolution(func: Any) -> Convolution | None:
     """Find a convolution that Winograd's form computes as well, or None."""
     nest = find_contraction(func)
-    if nest is None or nest.plain or nest.batch or nest.rest:
+    if nest is None or nest.plain or nest.batch:
         return None
     if len(nest.rows) != 3 or len(nest.reductions) != 3:
         return None
@@ -96,6 +100,8 @@ def find_convolution(func: Any) -> Convolution | None:
     if types != {"float32"} or not last or [nest.extents[w] for w in windows] != [TAPS, TAPS]:
         return None
     schedule = schedule_to_read(func)
+    if nest.rest and [_stores_blocks(block_of(schedule, name)) for name in nest.rest] != [True]:
+        return None
     node = block_of(schedule, nest.block)
     variables = [v.var for v in node.iter_vars]
     n, p, q = (variables[r] for r in nest.rows)
@@ -106,6 +112,19 @@ def find_convolution(func: Any) -> Convolution | None:
             images, lines, pixels = (nest.extents[r] for r in nest.rows)
             return Convolution(nest, images, lines, pixels, nest.channels, nest.columns, vertical=i)
     return None
+
+
+def _stores_blocks(block: Any) -> bool:
+    """Tell whether a block stores channels (n, p, q, o) as (n, o // block, p, q, o % block), as they are."""
+    value, axes = block.body.value, block.iter_vars
+    if len(axes) != 5 or not isinstance(value, TensorLoad):
+        return False
+    n, outer, p, q, inner = (axis.var for axis in axes)
+    wanted = n, p, q, outer * int(axes[-1].dom.extent) + inner
+    found, same = value.indices, Analyzer().can_prove_equal
+    return are_just(block.body.indices, [axis.var for axis in axes]) and (
+        len(found) == len(wanted) and all(map(same, found, wanted))
+    )
 
 
 def restate(

@@ -53,6 +53,8 @@ WORKLOADS = {
     "spare_tiles": ts.workload("conv2d", **{**IMAGE, "h": 13, "w": 66}, bias=1),
     "images": ts.workload("conv2d", **{**IMAGE, "n": 4, "h": 7, "w": 8}, bias=1),
     "one_panel": ts.workload("conv2d", **{**IMAGE, "h": 24, "w": 32, "co": 16}, relu=1),
+    "blocked": ts.workload("conv2d", **IMAGE, layout="NCHW16c", bias=1, residual=1, relu=1),
+    "blocked_cut": ts.workload("conv2d", **{**IMAGE, "n": 2, "h": 27, "w": 15}, layout="NCHW8c"),
     "filled": ts.workload("conv2d", **{**IMAGE, "h": 27, "ci": 42, "co": 38}, bias=1, residual=1, relu=1),
     "filled_inputs": ts.workload("conv2d", **{**IMAGE, "h": 28, "ci": 19}),
     "filled_outputs": ts.workload("conv2d", **{**IMAGE, "n": 2, "h": 20, "co": 30}, bias=1),
@@ -169,6 +171,29 @@ def test_panels_that_l2_does_not_hold_are_read_for_each_block(l3_bytes):
     knobs = {"m": 2, "spare_lines": 0, "spare_tiles": 0, "images": 1, "share_lines": 1}
     few, many = (choice.multiply_adds({**knobs, "lines": lines}) for lines in (7, 1))
     assert (many > 1.2 * few) == (l3_bytes == 32 << 20)
+
+
+def test_blocks_of_channels_are_not_filled_up():
+    avx512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    image = {"n": 1, "h": 56, "w": 56, "ci": 64, "kh": 3, "kw": 3, "padding": 1, "layout": "NCHW8c"}
+    for channels, taken in ((64, True), (56, False)):
+        workload = ts.workload("conv2d", **image, co=channels)
+        assert (WINOGRAD.space(workload.func, avx512) is not None) == taken
+
+
+def test_an_output_that_is_rearranged_otherwise_is_left_alone():
+    x, w = te.placeholder((1, 58, 58, 64), "float32", "x"), te.placeholder((3, 3, 64, 64), "float32", "w")
+    i, j, c = te.reduce_axis((0, 3), "i"), te.reduce_axis((0, 3), "j"), te.reduce_axis((0, 64), "c")
+    y = te.compute(
+        (1, 56, 56, 64), lambda n, p, q, o: te.sum(x[n, p + i, q + j, c] * w[i, j, c, o], axis=[i, j, c])
+    )
+    blocks = te.compute((1, 4, 56, 56, 16), lambda n, b, p, q, o: y[n, p, q, b * 16 + o])
+    turned = te.compute((1, 64, 56, 56), lambda n, o, p, q: y[n, p, q, o])
+    by_lines = te.compute((1, 56, 4, 56, 16), lambda n, p, b, q, o: y[n, p, q, b * 16 + o])
+    apart = te.compute((1, 4, 56, 56, 16), lambda n, b, p, q, o: y[n, p, q, o * 4 + b])
+    for z, found in ((y, True), (blocks, True), (turned, False), (by_lines, False), (apart, False)):
+        func = te.create_prim_func([x, w, z], index_dtype_override="int64")
+        assert (find_convolution(func) is not None) == found
 
 
 @pytest.mark.parametrize("name", OTHERS)
