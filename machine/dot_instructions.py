@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from tvm import tirx
 from tvm.script import tirx as T
 
 from .facts import has_feature
+from .streaming_store import IMPORT_LLVM
 
 WIDE = "int16"
 """The type whose products are summed where a CPU sums none of bytes: every byte, signed or not, fits."""
@@ -45,6 +47,10 @@ class DotInstruction:
         LLVM's name of it.
     adds : bool
         True where it adds to the sums itself; where it does not, another instruction does.
+    sums_dtype : str
+        The type of the sums.
+    code : str
+        LLVM IR of a function of int32 that calls it, where TVM has no vectors of its operands' type.
     """
 
     mnemonic: str
@@ -55,6 +61,8 @@ class DotInstruction:
     weight_dtype: str
     function: str
     adds: bool
+    sums_dtype: str = "int32"
+    code: str = ""
 
     def __str__(self) -> str:
         """Name it with the bits of its vectors."""
@@ -71,7 +79,10 @@ class DotInstruction:
         ``sums``: a vector of ``lanes`` int32; ``data``, ``weight``: vectors of `elements` of the operands'
         bits.
         """
-        result = f"int32x{self.lanes}"
+        result = f"{self.sums_dtype}x{self.lanes}"
+        if self.code:
+            words = (T.reinterpret(each, dtype=f"int32x{self.lanes}") for each in (data, weight))
+            return tirx.call_extern(result, self.function, sums, *words)
         function = T.llvm_lookup_intrinsic_id(self.function)
         if self.adds:
             return T.call_llvm_pure_intrin(function, sums, data, weight, dtype=result)
@@ -82,7 +93,24 @@ VPDPBUSD_512 = DotInstruction(
     "vpdpbusd", "avx512vnni", 16, 4, "uint8", "int8", "llvm.x86.avx512.vpdpbusd.512", adds=True
 )
 
+VDPBF16PS_512 = DotInstruction(
+    *("vdpbf16ps", "avx512bf16", 16, 2, "bfloat16", "bfloat16", "tunesmith_vdpbf16ps_512"),
+    adds=True,
+    sums_dtype="float32",
+    code="""
+declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
+define <16 x float> @tunesmith_vdpbf16ps_512(<16 x float> %sums, <16 x i32> %a, <16 x i32> %b) alwaysinline {
+  %data = bitcast <16 x i32> %a to <32 x bfloat>
+  %weight = bitcast <16 x i32> %b to <32 x bfloat>
+  %after = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(
+      <16 x float> %sums, <32 x bfloat> %data, <32 x bfloat> %weight)
+  ret <16 x float> %after
+}
+""",
+)
+
 DOT_INSTRUCTIONS = (
+    VDPBF16PS_512,
     VPDPBUSD_512,
     DotInstruction("vpdpbusd", "avxvnni", 8, 4, "uint8", "int8", "llvm.x86.avx512.vpdpbusd.256", adds=True),
     DotInstruction("usdot", "i8mm", 4, 4, "uint8", "int8", "llvm.aarch64.neon.usdot.v4i32.v16i8", adds=True),
@@ -113,16 +141,18 @@ def performed_by(instruction: DotInstruction) -> Any:
     """Return the body of a tensor intrinsic: C[j] += the sum of A[q] * B[j, q], in one instruction."""
     lanes, products, elements = instruction.lanes, instruction.products, instruction.elements
     group, data = (f"{instruction.data_dtype}x{count}" for count in (products, elements))
-    weight, sums = f"{instruction.weight_dtype}x{elements}", f"int32x{lanes}"
+    weight, sums = f"{instruction.weight_dtype}x{elements}", f"{instruction.sums_dtype}x{lanes}"
+    attributes = {IMPORT_LLVM: instruction.code} if instruction.code else {}
 
     @T.prim_func(s_tir=True)
     def performed(a: T.handle, b: T.handle, c: T.handle) -> None:
         A = T.match_buffer(a, (products,), instruction.data_dtype, offset_factor=1)
         B = T.match_buffer(b, (lanes, products), instruction.weight_dtype, offset_factor=1)
-        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1)
+        C = T.match_buffer(c, (lanes,), instruction.sums_dtype, offset_factor=1)
         with T.sblock("root"):
             T.reads(C[0:lanes], A[0:products], B[0:lanes, 0:products])
             T.writes(C[0:lanes])
+            T.sblock_attr(attributes)
             C[T.ramp(T.int32(0), 1, lanes)] = instruction.added(
                 C.vload([0], sums),
                 T.reinterpret(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -29,6 +29,9 @@ _LEAST_CALLS = 5
 _FAST_PERCENTILE = 20
 """Of the times of many short calls: a busy neighbour lengthens some of them, nothing shortens any."""
 
+# What sums of halves of themselves times it stay about as they are by: its lower half is zero.
+_LITTLE = -(2.0**-30)
+
 INTEGER_DTYPE = "int32"
 WIDENED_DTYPE = "float32"
 BYTE_DTYPES = ("int8", "uint8")
@@ -48,7 +51,7 @@ def _multiplied_dtype(dtype: str) -> str:
     """Return the type that values of a dtype are multiplied and added in; a byte's own where bytes are."""
     if dtype.startswith(("int", "uint", "bool")):
         return dtype if dtype in BYTE_DTYPES else INTEGER_DTYPE
-    if dtype == "bfloat16" and tiles_of(dtype) is not None:
+    if dtype == "bfloat16" and takes_bfloat16():
         return dtype
     return dtype if dtype == "float64" or (dtype == "float16" and has_float16()) else WIDENED_DTYPE
 
@@ -65,7 +68,7 @@ def _multiply_add_calls(here: Facts, threads: int, dtype: str) -> list[tuple[Cal
     tiles = tiles_of(dtype)
     if tiles is not None:
         return [_tile_products(threads, tiles)]
-    instruction = dot_instruction(host_target(), dtype, "int8") if dtype in BYTE_DTYPES else None
+    instruction = _instruction_of(dtype)
     if instruction is not None:
         return [_dot_products(threads, count, instruction) for count in counts]
     summed = INTEGER_DTYPE if dtype in BYTE_DTYPES else dtype
@@ -77,8 +80,21 @@ def _dot_products(
 ) -> tuple[Callable[[], Any], int]:
     """Return a call of the instruction with this many accumulators, and its operations."""
     kernel = partial(peak_kernels.dot_products, instruction, threads, accumulators)
-    call, sums = _called(kernel, threads, accumulators, instruction.lanes, INTEGER_DTYPE)
+    factor = [[3], [1]] if instruction.sums_dtype == INTEGER_DTYPE else [[_LITTLE], [_LITTLE]]
+    call, sums = _called(kernel, threads, accumulators, instruction.lanes, instruction.sums_dtype, factor)
     return call, sums * instruction.products
+
+
+def takes_bfloat16() -> bool:
+    """Tell whether an instruction of this machine multiplies bfloat16 as it is."""
+    return tiles_of("bfloat16") is not None or _instruction_of("bfloat16") is not None
+
+
+def _instruction_of(dtype: str) -> DotInstruction | None:
+    """Return what sums several products of a dtype on this machine; None where nothing does."""
+    if dtype not in (*BYTE_DTYPES, "bfloat16"):
+        return None
+    return dot_instruction(host_target(), dtype, "int8" if dtype in BYTE_DTYPES else dtype)
 
 
 def tiles_of(dtype: str) -> TileInstruction | None:
@@ -106,19 +122,24 @@ def _tile_products(threads: int, instruction: TileInstruction) -> tuple[Callable
 def _multiply_adds(threads: int, accumulators: int, lanes: int, dtype: str) -> tuple[Callable[[], Any], int]:
     """Return a call with this many accumulators, and its operations."""
     kernel = partial(peak_kernels.multiply_add, threads, accumulators, lanes, dtype)
-    return _called(kernel, threads, accumulators, lanes, dtype)
+    # A value near 1 keeps the sums finite and normal; integers wrap around.
+    factors = [[0.999], [0.001]] if np.dtype(dtype).kind == "f" else [[3], [1]]
+    return _called(kernel, threads, accumulators, lanes, dtype, factors)
 
 
 def _called(
-    kernel: Callable[[int], Any], threads: int, accumulators: int, lanes: int, dtype: str
+    kernel: Callable[[int], Any],
+    threads: int,
+    accumulators: int,
+    lanes: int,
+    dtype: str,
+    factors: Sequence[Sequence[float]],
 ) -> tuple[Callable[[], Any], int]:
     """Return a call of a kernel of so many rounds, and its operations where each sum gains one product."""
     rounds = _MULTIPLY_ADDS // accumulators
     call = compiled(kernel(rounds))
     start = np.linspace(1, 2, accumulators * lanes).reshape(accumulators, lanes).astype(dtype)
-    # A value near 1 keeps the sums finite and normal; integers wrap around.
-    factors = np.array([[0.999], [0.001]] if np.dtype(dtype).kind == "f" else [[3], [1]])
-    operands = as_tensor(start), as_tensor(np.repeat(factors, lanes, axis=1).astype(dtype))
+    operands = as_tensor(start), as_tensor(np.repeat(np.array(factors), lanes, axis=1).astype(dtype))
     result = as_tensor(aligned_empty((threads, accumulators, lanes), dtype))
     return lambda: call(*operands, result), 2 * threads * rounds * accumulators * lanes
 

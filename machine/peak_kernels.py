@@ -22,6 +22,9 @@ from .tile_instructions import (
     zeroed,
 )
 
+# LLVM IR of nothing: a comment.
+_NO_CODE = ";"
+
 
 def multiply_add(threads: int, accumulators: int, lanes: int, dtype: str, rounds: int) -> Any:
     """Build ``acc[i] = acc[i] * x + y`` on independent vectors held in registers.
@@ -53,11 +56,12 @@ def multiply_add(threads: int, accumulators: int, lanes: int, dtype: str, rounds
 
 
 def dot_products(instruction: DotInstruction, threads: int, accumulators: int, rounds: int) -> Any:
-    """Build the same with an instruction: each int32 of ``acc[i]`` gains several products of it and x.
+    """Build the same with an instruction: each element of ``acc[i]`` gains several products of it and x.
 
     A product of two operands that stay as they are would be computed once.
     """
-    lanes, sums = instruction.lanes, f"int32x{instruction.lanes}"
+    lanes, dtype, code = instruction.lanes, instruction.sums_dtype, instruction.code or _NO_CODE
+    sums = f"{dtype}x{lanes}"
     data, x = (
         f"{each}x{instruction.elements}" for each in (instruction.data_dtype, instruction.weight_dtype)
     )
@@ -65,21 +69,22 @@ def dot_products(instruction: DotInstruction, threads: int, accumulators: int, r
     @T.prim_func(s_tir=True)
     def main(start: T.handle, factors: T.handle, result: T.handle) -> None:
         T.func_attr({"tirx.noalias": True})
-        S = T.match_buffer(start, (accumulators, lanes), "int32")
-        F = T.match_buffer(factors, (2, lanes), "int32")
-        R = T.match_buffer(result, (threads, accumulators, lanes), "int32")
+        S = T.match_buffer(start, (accumulators, lanes), dtype)
+        F = T.match_buffer(factors, (2, lanes), dtype)
+        R = T.match_buffer(result, (threads, accumulators, lanes), dtype)
         for t in T.parallel(threads):
-            acc = T.alloc_buffer((accumulators, lanes), "int32", scope="local")
+            acc = T.alloc_buffer((accumulators, lanes), dtype, scope="local")
             for i in T.unroll(accumulators):
                 for v in T.vectorized(lanes):
                     acc[i, v] = S[i, v]
-            for _ in T.serial(rounds):
-                for i in T.unroll(accumulators):
-                    acc[i, T.ramp(T.int32(0), 1, lanes)] = instruction.added(
-                        acc.vload([i, 0], sums),
-                        T.reinterpret(acc.vload([i, 0], sums), dtype=data),
-                        T.reinterpret(F.vload([0, 0], sums), dtype=x),
-                    )
+            with T.attr(T.int32(0), IMPORT_LLVM, code):
+                for _ in T.serial(rounds):
+                    for i in T.unroll(accumulators):
+                        acc[i, T.ramp(T.int32(0), 1, lanes)] = instruction.added(
+                            acc.vload([i, 0], sums),
+                            T.reinterpret(acc.vload([i, 0], sums), dtype=data),
+                            T.reinterpret(F.vload([0, 0], sums), dtype=x),
+                        )
             for i in T.unroll(accumulators):
                 for v in T.vectorized(lanes):
                     R[t, i, v] = acc[i, v]

@@ -31,12 +31,12 @@ from .multiply_adds import (
     fast_seconds,
     has_float16,
     multiply_add_peak,
-    tiles_of,
+    takes_bfloat16,
 )
 from .target import host_target
 
 # The method's version: peaks measured another way are not read back.
-_METHOD = 6
+_METHOD = 7
 
 _READ_ACCUMULATORS = 8
 _COPY_VECTORS, _COPY_LANES = 4, 8
@@ -57,9 +57,8 @@ class Peaks:
     gflops : mapping of str to float
         For each dtype, 10^9 operations a second of multiply-adds held in registers; one is two operations.
         float16 and bfloat16 operands may be widened once and summed in float32, so theirs is at least
-        float32's; bfloat16 is multiplied by a `TileInstruction` where the CPU has one. Products of int8 and
-        uint8 by int8 are summed by a `TileInstruction` or a `DotInstruction` where the CPU has one, and
-        multiplied and added in int32 where it has none.
+        float32's. Products of bfloat16, and of int8 and uint8 by int8, are summed by a `TileInstruction` or
+        a `DotInstruction` where the CPU has one; bytes are multiplied and added in int32 where it has none.
     memory_gbps : float
         10^9 bytes a second from memory: the better of reading, and of copying past the caches with both
         directions counted.
@@ -161,8 +160,8 @@ def _measure() -> Peaks:
         "float32": widened,
         "float64": multiply_add_peak(here, threads, "float64"),
         "float16": max(widened, multiply_add_peak(here, threads, "float16") if has_float16() else 0.0),
-        # TVM computes bfloat16 in float32; only tiles take it as it is.
-        "bfloat16": multiply_add_peak(here, threads, "bfloat16") if tiles_of("bfloat16") else widened,
+        # TVM computes bfloat16 in float32; only such instructions take it as it is.
+        "bfloat16": multiply_add_peak(here, threads, "bfloat16") if takes_bfloat16() else widened,
         **{dtype: multiply_add_peak(here, threads, dtype) for dtype in (*BYTE_DTYPES, INTEGER_DTYPE)},
     }
     l1, l2, l3 = (

@@ -31,6 +31,7 @@ from .cpu.left_pixels import LEFT_PIXELS
 from .cpu.lines import LINES
 from .cpu.matmul import MATMUL
 from .cpu.matrix_unit import MATRIX_UNIT
+from .cpu.paired import PAIRED
 from .cpu.parted_sums import PARTED_SUMS
 from .cpu.pooled import POOLED
 from .cpu.quantized import QUANTIZED
@@ -61,6 +62,7 @@ RULES: tuple[ScheduleRule, ...] = (
     FLOAT32_MATRIX_UNIT_CHANNELS_FIRST,
     PARTED_SUMS,
     SWAPPED,
+    PAIRED,
     DOTS,
     FEW_COLUMNS,
     QUANTIZED,

@@ -14,6 +14,7 @@ from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
 from ..machine.dot_instructions import DOT_INSTRUCTIONS, WIDE, WIDENED, DotInstruction, performed_by
+from .passes.bfloat16_bits import BITS_MARK
 from .space import Constraint, Knob, KnobSpace
 from .transposition import performing
 
@@ -69,6 +70,8 @@ def gather_products(
 
 def use_dot_products(sch: s_tir.Schedule, start: Any, block: Any, instruction: DotInstruction) -> None:
     """Put instructions into a block of `gather_products`, whose ``start`` sets the sums to zero."""
+    if instruction.code:
+        sch.annotate(sch.get_loops(block)[0], BITS_MARK, 1)
     (zeros,), (products,) = sch.get_child_blocks(start), sch.get_child_blocks(block)
     # A panel of one vector has no loop over vectors.
     for vector in (*sch.get_loops(zeros), *sch.get_loops(products)):
@@ -124,41 +127,40 @@ def _register_parts(instruction: DotInstruction, data_dtype: str, weight_dtype: 
 
 
 def _dot_products(instruction: DotInstruction) -> Any:
-    lanes, products = instruction.lanes, instruction.products
+    lanes, products, sums = instruction.lanes, instruction.products, instruction.sums_dtype
 
     @T.prim_func(s_tir=True)
     def described(a: T.handle, b: T.handle, c: T.handle) -> None:
         A = T.match_buffer(a, (products,), instruction.data_dtype, offset_factor=1)
         B = T.match_buffer(b, (lanes, products), instruction.weight_dtype, offset_factor=1)
-        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1)
+        C = T.match_buffer(c, (lanes,), sums, offset_factor=1)
         with T.sblock("root"):
             T.reads(C[0:lanes], A[0:products], B[0:lanes, 0:products])
             T.writes(C[0:lanes])
             for j, q in T.grid(lanes, products):
                 with T.sblock("dot"):
                     vj, vq = T.axis.remap("SR", [j, q])
-                    C[vj] = C[vj] + T.cast(A[vq], "int32") * T.cast(B[vj, vq], "int32")
+                    C[vj] = C[vj] + T.cast(A[vq], sums) * T.cast(B[vj, vq], sums)
 
     return described
 
 
 def _parts(instruction: DotInstruction, data_dtype: str, weight_dtype: str) -> Any:
     lanes, products, elements = instruction.lanes, instruction.products, instruction.elements
+    sums = instruction.sums_dtype
 
     @T.prim_func(s_tir=True)
     def described(a: T.handle, b: T.handle, c: T.handle) -> None:
         A = T.match_buffer(a, (elements,), data_dtype, offset_factor=1)
         B = T.match_buffer(b, (elements,), weight_dtype, offset_factor=1)
-        C = T.match_buffer(c, (lanes,), "int32", offset_factor=1)
+        C = T.match_buffer(c, (lanes,), sums, offset_factor=1)
         with T.sblock("root"):
             T.reads(C[0:lanes], A[0:elements], B[0:elements])
             T.writes(C[0:lanes])
             for j, q in T.grid(lanes, products):
                 with T.sblock("parts"):
                     vj, vq = T.axis.remap("SR", [j, q])
-                    C[vj] = C[vj] + T.cast(A[vj * products + vq], "int32") * T.cast(
-                        B[vj * products + vq], "int32"
-                    )
+                    C[vj] = C[vj] + T.cast(A[vj * products + vq], sums) * T.cast(B[vj * products + vq], sums)
 
     return described
 
@@ -168,5 +170,5 @@ def _parts_in_registers(instruction: DotInstruction, described: Any) -> Any:
     loaded = [each.vload(zero, f"{each.dtype}x{elements}") for each in (A, B)]
     types = (instruction.data_dtype, instruction.weight_dtype)
     data, weight = (T.cast(each, f"{dtype}x{elements}") for each, dtype in zip(loaded, types, strict=True))
-    sums = instruction.added(C.vload(zero, f"int32x{instruction.lanes}"), data, weight)
+    sums = instruction.added(C.vload(zero, f"{instruction.sums_dtype}x{instruction.lanes}"), data, weight)
     return performing(described, [C.vstore(zero, sums)])

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...machine.dot_instructions import WIDE, DotInstruction, dot_instruction
+from ...machine.dot_instructions import DotInstruction, dot_instruction
 from ..dot_product import with_instruction
 from ..nests.contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..rule import ScheduleRule
@@ -50,8 +50,13 @@ def quantized_space(func: Any, target: Any) -> KnobSpace | None:
 
     Columns that fill half a vector at most are left to the rules for vectors of int32, which are narrower.
     """
+    return instruction_space(func, target, "int32")
+
+
+def instruction_space(func: Any, target: Any, sums_dtype: str) -> KnobSpace | None:
+    """Return the space of tiles of an instruction with such sums; None where a CPU has none for these."""
     nest = find_contraction(func)
-    instruction = None if nest is None else _instruction(nest, target)
+    instruction = None if nest is None or nest.dtype != sums_dtype else _instruction(nest, target)
     if nest is None or instruction is None:
         return None
     choice = tile_choice(nest, target, instruction.products, 0 if instruction.adds else _TEMPORARIES)
@@ -64,9 +69,10 @@ def quantized_space(func: Any, target: Any) -> KnobSpace | None:
 def _instruction(nest: Contraction, target: Any) -> DotInstruction | None:
     """Return what sums these products; intrinsics are written data times weight."""
     instruction = dot_instruction(target, nest.data_dtype, nest.weight_dtype)
-    if nest.dtype != "int32" or instruction is None:
+    if instruction is None or nest.dtype != instruction.sums_dtype:
         return None
-    return instruction if nest.data_first or instruction.data_dtype == WIDE else None
+    either = instruction.data_dtype == instruction.weight_dtype
+    return instruction if nest.data_first or either else None
 
 
 def _algorithm(knobs: Knobs) -> str | None:

@@ -19,6 +19,10 @@ from tvm.tirx import ForKind
 from tvm_ffi import structural_map, structural_walk
 
 from ..expressions import is_choice, op_name
+from ..restatement import without_mark
+
+BITS_MARK = "tunesmith.bfloat16_bits"
+"""Annotation of a loop in a function whose own buffers of bfloat16 stay so."""
 
 _NUMBER, _BITS = "bfloat16", "uint16"
 _REINTERPRET = "tirx.reinterpret"
@@ -61,6 +65,23 @@ def keep_bfloat16(body: Any) -> Any:
             (tirx.AllocBuffer, allocated),
         ],
     )
+
+
+def _keep_marked(func: Any, _mod: Any, _context: Any) -> Any:
+    marked: list[Any] = []
+
+    def look_into(loop: Any) -> Any:
+        if BITS_MARK not in loop.annotations:
+            return loop
+        marked.append(loop)
+        return without_mark(loop, BITS_MARK)
+
+    body = structural_map(func.body, [(tirx.For, look_into)])
+    return func.with_body(keep_bfloat16(body)) if marked else func
+
+
+keep_marked_bfloat16 = tirx.transform.prim_func_pass(_keep_marked, opt_level=0)
+"""The pass that does it to marked functions."""
 
 
 def store_constants_singly(func: Any) -> Any:

@@ -15,6 +15,7 @@ from tvm_ffi import structural_walk
 
 from ..restatement import with_functions
 from .aligned_rows import align_rows
+from .bfloat16_bits import BITS_MARK, keep_marked_bfloat16
 from .held_sums import HOLD_MARK, hold_marked_sums
 from .loop_bounds import BOUNDING_MARK, shorten_loops
 from .matrix_tiles import THREADS_MARK, use_matrix_tiles
@@ -60,6 +61,7 @@ _LOWER = tvm.ir.transform.Sequential(
         set_rows_apart,
         align_rows,
         stream_vectors,
+        keep_marked_bfloat16,
     ]
 )
 
@@ -98,5 +100,5 @@ def _is_marked(func: Any) -> bool:
     if isinstance(func, tirx.PrimFunc):
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
     marks = {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK, PANELS_MARK, STREAM_MARK}
-    marks |= {NEEDLESS_MARK, THREADS_MARK, SQUARE_MARK, NARROW_MARK, HOLD_MARK}
+    marks |= {BITS_MARK, NEEDLESS_MARK, THREADS_MARK, SQUARE_MARK, NARROW_MARK, HOLD_MARK}
     return bool(found & marks)

@@ -8,7 +8,7 @@ import pytest
 import tvm
 from tunesmith.machine import multiply_adds, peak_kernels, peaks
 from tunesmith.machine.arrays import aligned_copy, aligned_empty, as_tensor
-from tunesmith.machine.dot_instructions import DOT_INSTRUCTIONS
+from tunesmith.machine.dot_instructions import DOT_INSTRUCTIONS, VDPBF16PS_512
 from tunesmith.machine.facts import facts, has_feature
 from tunesmith.machine.peaks import Peaks, measured_peaks, roofline_seconds
 from tunesmith.machine.target import host_target
@@ -46,7 +46,9 @@ def test_every_multiply_add_is_done_in_registers(accumulators, dtype):
         assert not any("(" in operands for _, operands in multiply_adds), "an operand lies in memory"
 
 
-@pytest.mark.parametrize("instruction", DOT_INSTRUCTIONS, ids=str)
+@pytest.mark.parametrize(
+    "instruction", [each for each in DOT_INSTRUCTIONS if each.sums_dtype == "int32"], ids=str
+)
 def test_dot_products_sum_every_product(instruction):
     if not has_feature(host_target(), instruction.feature):
         pytest.skip(f"this CPU has no {instruction.feature}")
@@ -71,6 +73,20 @@ def test_dot_products_sum_every_product(instruction):
     assert found
     assert len(found) % accumulators == 0
     assert not any("(" in operands for operands in found), "an operand lies in memory"
+
+
+def test_products_of_bfloat16_are_summed_in_pairs():
+    """Each float32 gains the product of its upper half and that of a number: it doubles in each round."""
+    if not has_feature(host_target(), VDPBF16PS_512.feature):
+        pytest.skip(f"this CPU has no {VDPBF16PS_512.feature}")
+    accumulators, lanes, rounds = 3, VDPBF16PS_512.lanes, 5
+    start = np.arange(accumulators * lanes, dtype="float32").reshape(accumulators, lanes)
+    factors, result = np.ones((2, lanes), "float32"), aligned_empty((2, accumulators, lanes), "float32")
+    executable = built(peak_kernels.dot_products(VDPBF16PS_512, 2, accumulators, rounds))
+    executable["main"](*map(as_tensor, map(aligned_copy, (start, factors))), as_tensor(result))
+    np.testing.assert_array_equal(result, np.broadcast_to(start * 2**rounds, result.shape))
+    found = re.findall(r"^\s+vdpbf16ps\s(.*)$", executable.mod.inspect_source("asm"), re.MULTILINE)
+    assert found and not any("(" in operands for operands in found), "an operand lies in memory"
 
 
 def test_the_peak_of_float32_is_that_of_vectors(monkeypatch):

@@ -228,7 +228,7 @@ def assert_replayed_elsewhere(tmp_path) -> Callable[..., None]:
 import tunesmith as ts
 from tunesmith.tuning.records.compilation import replay_trace
 from tvm.s_tir import TensorIntrin
-w = ts.workload({workload.name!r}, **{dict(workload.shape)!r})
+w = ts.workload({workload.name!r}, dtype={workload.dtype!r}, **{dict(workload.shape)!r})
 assert TensorIntrin.get({found[0]!r}, allow_missing=True) is None
 assert {text!r} in replay_trace(open({str(trace)!r}).read(), w.func).mod.script()
 """

@@ -34,7 +34,7 @@ WORKLOADS = {
     "no_vectors": (ts.workload("conv2d_transpose", **{**UP, "co": 5}), False),
     "blocked": (ts.workload("conv2d", **IMAGE, layout="NCHW16c", bias=1, relu=1), True),
     "blocked_residual": (
-        ts.workload("conv2d", **{**IMAGE, "kh": 3, "kw": 3}, padding=1, residual=1, layout="NCHW16c"),
+        ts.workload("conv2d", **{**IMAGE, "kh": 3, "kw": 5}, padding=2, residual=1, layout="NCHW16c"),
         True,
     ),
 }
