@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...machine.dot_instructions import DotInstruction, dot_instruction
+from ...machine.dot_instructions import WIDE, DotInstruction, dot_instruction
 from ..dot_product import with_instruction
 from ..nests.contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..rule import ScheduleRule
@@ -71,8 +71,8 @@ def _instruction(nest: Contraction, target: Any) -> DotInstruction | None:
     instruction = dot_instruction(target, nest.data_dtype, nest.weight_dtype)
     if instruction is None or nest.dtype != instruction.sums_dtype:
         return None
-    either = instruction.data_dtype == instruction.weight_dtype
-    return instruction if nest.data_first or either else None
+    # The form that widens writes data first.
+    return instruction if nest.data_first or instruction.data_dtype == WIDE else None
 
 
 def _algorithm(knobs: Knobs) -> str | None:

@@ -89,6 +89,16 @@ def test_products_of_bfloat16_are_summed_in_pairs():
     assert found and not any("(" in operands for operands in found), "an operand lies in memory"
 
 
+@pytest.mark.parametrize("takes", [True, False])
+def test_the_peak_of_bfloat16_is_that_of_its_instruction(takes, monkeypatch):
+    rates = {"float32": 2.0, "bfloat16": 4.0}
+    monkeypatch.setattr(peaks, "takes_bfloat16", lambda: takes)
+    monkeypatch.setattr(peaks, "multiply_add_peak", lambda _here, _threads, dtype: rates.get(dtype, 1.0))
+    for each in ("_read_bandwidth", "_memory_bandwidth"):
+        monkeypatch.setattr(peaks, each, lambda *_: 1.0)
+    assert peaks._measure().gflops["bfloat16"] == (4.0 if takes else 2.0)
+
+
 def test_the_peak_of_float32_is_that_of_vectors(monkeypatch):
     """Also where tiles multiply its parts."""
     monkeypatch.setattr(multiply_adds, "has_feature", lambda *_: True)

@@ -103,6 +103,12 @@ def test_it_applies_to_bfloat16_where_a_cpu_has_the_instruction(mcpu, dtype, app
     assert (rules_for(workload.func, cpu(mcpu))[0] is PAIRED) == applies
 
 
+def test_data_that_come_second_are_left_to_others():
+    """What a batch shares is its weight: here the first operand, as no intrinsic is written."""
+    shared = {"b": 3, "m": 16, "n": 64, "k": 32, "shared": "A"}
+    assert PAIRED.space(halves("batch_matmul", **shared).func, cpu("cooperlake")) is None
+
+
 @pytest.mark.parametrize(
     ("rows", "size", "preferred"),
     [(4, 1024, True), (4, 2048, False), (6, 2048, True), (8, 4096, False), (12, 4096, True)],
