@@ -1,10 +1,10 @@
-"""Instructions that multiply integers and sum neighbouring products in every lane of a vector.
+"""Instructions that multiply narrow numbers and sum neighbouring products in every lane of a vector.
 
-With p products of a ``data`` and a ``weight`` element, in each of the lanes, exactly::
+With p products of a ``data`` and a ``weight`` element, in each of the lanes, of integers exactly::
 
     sums[j] += data[0] * weight[j, 0] + ... + data[p - 1] * weight[j, p - 1]
 
-A lane of the sums is an int32, so ``p`` elements of a row of data are broadcast as one int32, and the weight
+A lane of the sums has 32 bits, so ``p`` elements of a row of data are broadcast as one int32, and the weight
 of a column lies in groups of p.
 """
 
@@ -38,19 +38,20 @@ class DotInstruction:
     feature : str
         The CPU feature that brings it, by LLVM's name.
     lanes : int
-        Lanes of the sums, each an int32.
+        Lanes of the sums, each of 32 bits.
     products : int
         Products that are summed in each lane.
     data_dtype, weight_dtype : str
         The types of the operands.
     function : str
-        LLVM's name of it.
+        LLVM's name of it, or that of the function in ``code``.
     adds : bool
         True where it adds to the sums itself; where it does not, another instruction does.
     sums_dtype : str
         The type of the sums.
     code : str
-        LLVM IR of a function of int32 that calls it, where TVM has no vectors of its operands' type.
+        LLVM IR of the function, one of int32, where TVM has no vectors of the operands' type; who calls it
+        says so by `IMPORT_LLVM`.
     """
 
     mnemonic: str
@@ -76,8 +77,8 @@ class DotInstruction:
     def added(self, sums: Any, data: Any, weight: Any) -> Any:
         """Return the expression of the sums after it.
 
-        ``sums``: a vector of ``lanes`` int32; ``data``, ``weight``: vectors of `elements` of the operands'
-        bits.
+        ``sums``: a vector of ``lanes`` of the sums' type; ``data``, ``weight``: vectors of `elements` of the
+        operands' bits.
         """
         result = f"{self.sums_dtype}x{self.lanes}"
         if self.code:

@@ -29,7 +29,7 @@ _LEAST_CALLS = 5
 _FAST_PERCENTILE = 20
 """Of the times of many short calls: a busy neighbour lengthens some of them, nothing shortens any."""
 
-# What sums of halves of themselves times it stay about as they are by: its lower half is zero.
+# Sums that gain their own upper halves times this stay about as they are; its lower half is zero.
 _LITTLE = -(2.0**-30)
 
 INTEGER_DTYPE = "int32"

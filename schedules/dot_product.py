@@ -1,4 +1,4 @@
-"""Sums of neighbouring integer products in one instruction: how a schedule puts a `DotInstruction` in place.
+"""Sums of neighbouring products in one instruction: how a schedule puts a `DotInstruction` in place.
 
 TVM finds in the loops what an intrinsic describes, and puts the instruction there. It knows those that were
 registered in its process: an intrinsic is when it is used, or when a trace names it.

@@ -156,34 +156,34 @@ class WinogradChoice:
         of_image = knobs["lines"] * self.tiles_in_line(knobs)
         return self.block_tiles(knobs) % rows == 0 in (of_image % rows, rows % of_image)
 
-    def fits(self, mr: int, nr: int, lanes: int) -> bool:
+    def fits(self, mr: int, nr: int) -> bool:
         """Tell whether accumulators, a panel's vectors and a broadcast fit the registers."""
-        return (mr + 1) * (nr // lanes) + 1 <= self.machine.vector_registers
+        return (mr + 1) * (nr // self.lanes) + 1 <= self.machine.vector_registers
 
-    def rows(self, block: Knobs, nr: int, lanes: int) -> int:
+    def rows(self, block: Knobs, nr: int) -> int:
         """Return the rows of a register tile that share a block's tiles evenly: most, but few streams."""
-        rows = [r for r in TILE_ROWS if self.shares_tiles(block, r) and self.fits(r, nr, lanes)]
+        rows = [r for r in TILE_ROWS if self.shares_tiles(block, r) and self.fits(r, nr)]
         few = max(r for r in rows if r <= ROW_STREAMS)
         return few if 2 * few >= ROW_STREAMS else max(rows)
 
-    def default(self, lanes: int) -> Knobs | None:
+    def default(self) -> Knobs | None:
         """Choose without a search; None where the convolution as it is written takes fewer operations.
 
         17 lines of 17 tiles share nothing evenly; 18 of 18 do: 66x66x64 takes 1.05 ms so, 2.2 in smaller
         tiles, of which there are 33 (2 threads of a Zen 3).
         """
-        widths = [nr for nr in (2 * lanes, lanes) if self.co % nr == 0] or [lanes]
+        widths = [nr for nr in (2 * self.lanes, self.lanes) if self.co % nr == 0]
         grids = product(self.sizes, SPARE, SPARE, widths)
-        choices = (self._choices(m, lines, tiles, nr, lanes) for m, lines, tiles, nr in grids)
+        choices = (self._choices(*grid) for grid in grids)
         best = min(chain.from_iterable(choices), key=self._cost)
         return None if self._cost(best) > _WORTHWHILE * self.direct else best
 
-    def _choices(self, m: int, spare_lines: int, spare_tiles: int, nr: int, lanes: int) -> Iterator[Knobs]:
-        grid = {"m": m, "spare_lines": spare_lines, "spare_tiles": spare_tiles, "lanes": lanes}
+    def _choices(self, m: int, spare_lines: int, spare_tiles: int, nr: int) -> Iterator[Knobs]:
+        grid = {"m": m, "spare_lines": spare_lines, "spare_tiles": spare_tiles, "lanes": self.lanes}
         for lines_of_images, shared in self._blocks(grid, nr):
             images = max(1, lines_of_images // self.lines(grid))
             block = {**grid, "lines": min(lines_of_images, self.lines(grid)), "images": images}
-            yield {**block, "mr": self.rows(block, nr, lanes), "nr": nr, "share_lines": int(shared)}
+            yield {**block, "mr": self.rows(block, nr), "nr": nr, "share_lines": int(shared)}
 
     def _cost(self, knobs: Knobs) -> float:
         """Weigh multiply-adds: those of the products are dearer in a tile of many loads or few sums.
@@ -192,7 +192,7 @@ class WinogradChoice:
         6.8 in 16 larger tiles (2 threads of a Zen 3).
         """
         mr, vectors = knobs["mr"], knobs["nr"] // knobs["lanes"]
-        most = max(r for r in range(1, ROW_STREAMS + 1) if self.fits(r, 2 * knobs["lanes"], knobs["lanes"]))
+        most = max(r for r in range(1, ROW_STREAMS + 1) if self.fits(r, 2 * self.lanes))
         dearer = tile_cost(mr, vectors) / tile_cost(most, 2)
         return self.multiply_adds(knobs) + (dearer - 1) * self._products(knobs)
 

@@ -22,8 +22,8 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
     choice = WinogradChoice(conv, facts(target))
     if conv.nest.rest and choice.fills != (1, 1):
         return None
-    lanes = choice.machine.lanes(conv.nest.dtype)
-    default = choice.default(lanes)
+    lanes = choice.lanes
+    default = choice.default()
     if default is None:
         return None
     registers = choice.machine.vector_registers
@@ -69,7 +69,7 @@ def winograd_space(func: Any, target: Any) -> KnobSpace | None:
             ),
             Constraint(
                 f"(mr + 1) * nr / lanes accumulators and weights and a broadcast fit {registers} registers",
-                lambda k: choice.fits(k["mr"], k["nr"], lanes),
+                lambda k: choice.fits(k["mr"], k["nr"]),
             ),
         ),
         default=default,

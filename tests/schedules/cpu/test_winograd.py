@@ -122,7 +122,7 @@ def choice_of(shape, mcpu="x86-64-v4", **caches):
 def test_images_of_few_tiles_share_what_is_read_of_a_large_weight():
     """In a block for each image, of 4 tiles, the weight would change basis eight times."""
     choice = choice_of({"n": 8, "h": 7, "w": 7, "ci": 512, "co": 512}, l2_bytes=2 << 20, l3_bytes=480 << 20)
-    default = choice.default(16)
+    default = choice.default()
     assert (default["images"], default["share_lines"]) == (8, 0)
     alone = {**default, "images": 1, "mr": 4}
     assert choice.multiply_adds(alone) > 1.5 * choice.multiply_adds(default)
@@ -131,14 +131,14 @@ def test_images_of_few_tiles_share_what_is_read_of_a_large_weight():
 @pytest.mark.parametrize(("l3", "shared"), [(32 << 20, 1), (480 << 20, 0)])
 def test_threads_share_panels_of_a_weight_that_lies_in_an_l3_far_away(l3, shared):
     choice = choice_of({"n": 16, "h": 14, "w": 14, "ci": 256, "co": 256}, l2_bytes=2 << 20, l3_bytes=l3)
-    default = choice.default(16)
+    default = choice.default()
     assert (default["share_lines"], default["images"]) == (shared, 2 if shared else 8)
 
 
 def test_threads_share_the_panels_of_a_block_that_is_the_only_one():
     """Blocks that they share read all panels each: 13x13 of 248 to 392 channels took 1.4 times as long."""
     choice = choice_of({"n": 4, "h": 13, "w": 13, "ci": 248, "co": 392}, l2_bytes=1 << 20, l3_bytes=32 << 20)
-    default = choice.default(16)
+    default = choice.default()
     assert (default["share_lines"], choice.blocks(default)) == (0, 1)
 
 
@@ -161,7 +161,7 @@ def test_threads_share_blocks_evenly():
     """7 blocks of 2 threads keep one of them waiting: 14x14 of 128 to 32 channels took 2.1 times as long."""
     shape = {"n": 1, "h": 14, "w": 14, "ci": 128, "co": 32}
     choice = choice_of(shape, l2_bytes=1 << 20, l3_bytes=32 << 20)
-    default = choice.default(16)
+    default = choice.default()
     assert default["share_lines"] == 1 and choice.lines(default) // default["lines"] % 2 == 0
 
 
@@ -259,7 +259,7 @@ def test_what_is_filled_up_is_copied_in_vectors(mcpu):
 def test_threads_share_panels_evenly():
     """3 panels of 2 vectors keep one of 2 threads waiting: 14x14 of 96 channels took 1.27 times as long."""
     shape = {"n": 1, "h": 14, "w": 14, "ci": 96, "co": 96}
-    default = choice_of(shape, "znver4", l2_bytes=1 << 20, l3_bytes=32 << 20).default(16)
+    default = choice_of(shape, "znver4", l2_bytes=1 << 20, l3_bytes=32 << 20).default()
     assert (default["share_lines"], default["nr"]) == (0, 16)
 
 
@@ -268,7 +268,7 @@ def test_units_that_take_halves_change_bases_for_less():
     shape = {"n": 1, "h": 56, "w": 56, "ci": 16, "co": 16}
     caches = {"l2_bytes": 1 << 20, "l3_bytes": 32 << 20}
     native, halves = (choice_of(shape, mcpu, **caches) for mcpu in ("znver5", "znver4"))
-    knobs = halves.default(16)
+    knobs = halves.default()
     assert native.multiply_adds(knobs) > 1.2 * halves.multiply_adds(knobs)
 
 
