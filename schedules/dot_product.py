@@ -22,8 +22,9 @@ from .transposition import performing
 def register_intrinsics(trace: str) -> None:
     """Register the intrinsics that a trace names."""
     for instruction in DOT_INSTRUCTIONS:
-        if _dot_products_name(instruction) in trace:
-            _register_dot_products(instruction)
+        for data_first in (True, False):
+            if _dot_products_name(instruction, data_first) in trace:
+                _register_dot_products(instruction, data_first)
         for types in _operands(instruction):
             if _parts_name(instruction, *types) in trace:
                 _register_parts(instruction, *types)
@@ -68,8 +69,13 @@ def gather_products(
     return sch.blockize(vector)
 
 
-def use_dot_products(sch: s_tir.Schedule, start: Any, block: Any, instruction: DotInstruction) -> None:
-    """Put instructions into a block of `gather_products`, whose ``start`` sets the sums to zero."""
+def use_dot_products(
+    sch: s_tir.Schedule, start: Any, block: Any, instruction: DotInstruction, data_first: bool
+) -> None:
+    """Put instructions into a block of `gather_products`, whose ``start`` sets the sums to zero.
+
+    ``data_first``: whether its products are written data times weight.
+    """
     if instruction.code:
         sch.annotate(sch.get_loops(block)[0], BITS_MARK, 1)
     (zeros,), (products,) = sch.get_child_blocks(start), sch.get_child_blocks(block)
@@ -78,7 +84,7 @@ def use_dot_products(sch: s_tir.Schedule, start: Any, block: Any, instruction: D
         sch.unroll(vector)
     (zero,) = sch.get_child_blocks(zeros)
     sch.vectorize(sch.get_loops(zero)[-1])
-    sch.tensorize(products, _register_dot_products(instruction))
+    sch.tensorize(products, _register_dot_products(instruction, data_first))
 
 
 def use_sums_of_parts(
@@ -91,8 +97,9 @@ def use_sums_of_parts(
     sch.tensorize(lane, _register_parts(instruction, data_dtype, weight_dtype))
 
 
-def _dot_products_name(instruction: DotInstruction) -> str:
-    name = f"tunesmith_dot_products_{instruction.lanes}x{instruction.products}"
+def _dot_products_name(instruction: DotInstruction, data_first: bool) -> str:
+    first = "" if data_first else "weight_first_"
+    name = f"tunesmith_dot_products_{first}{instruction.lanes}x{instruction.products}"
     types = instruction.data_dtype, instruction.weight_dtype
     # Traces of the time when there was but one instruction name no types.
     return name if types == ("uint8", "int8") else "_".join((name, *types))
@@ -110,10 +117,11 @@ def _parts_name(instruction: DotInstruction, data_dtype: str, weight_dtype: str)
 
 
 @cache
-def _register_dot_products(instruction: DotInstruction) -> str:
+def _register_dot_products(instruction: DotInstruction, data_first: bool) -> str:
     """Register what an instruction does; return its name."""
-    name = _dot_products_name(instruction)
-    TensorIntrin.register(name, _dot_products(instruction), performed_by(instruction), override=True)
+    name = _dot_products_name(instruction, data_first)
+    described = (_dot_products if data_first else _dot_products_weight_first)(instruction)
+    TensorIntrin.register(name, described, performed_by(instruction), override=True)
     return name
 
 
@@ -141,6 +149,26 @@ def _dot_products(instruction: DotInstruction) -> Any:
                 with T.sblock("dot"):
                     vj, vq = T.axis.remap("SR", [j, q])
                     C[vj] = C[vj] + T.cast(A[vq], sums) * T.cast(B[vj, vq], sums)
+
+    return described
+
+
+def _dot_products_weight_first(instruction: DotInstruction) -> Any:
+    """Describe the same as TVM finds it where products are written weight times data."""
+    lanes, products, sums = instruction.lanes, instruction.products, instruction.sums_dtype
+
+    @T.prim_func(s_tir=True)
+    def described(a: T.handle, b: T.handle, c: T.handle) -> None:
+        A = T.match_buffer(a, (products,), instruction.data_dtype, offset_factor=1)
+        B = T.match_buffer(b, (lanes, products), instruction.weight_dtype, offset_factor=1)
+        C = T.match_buffer(c, (lanes,), sums, offset_factor=1)
+        with T.sblock("root"):
+            T.reads(C[0:lanes], B[0:lanes, 0:products], A[0:products])
+            T.writes(C[0:lanes])
+            for j, q in T.grid(lanes, products):
+                with T.sblock("dot"):
+                    vj, vq = T.axis.remap("SR", [j, q])
+                    C[vj] = C[vj] + T.cast(B[vj, vq], sums) * T.cast(A[vq], sums)
 
     return described
 

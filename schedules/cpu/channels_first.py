@@ -26,6 +26,7 @@ from .conv2d import CONV2D
 from .even_parts import LEAST_LANES
 from .float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from .matmul import MATMUL
+from .paired import PAIRED
 from .transpose import SQUARES_OF_BLOCK, STRETCH, share_squares
 from .widened import WIDENED_CONV2D, WIDENED_MATMUL
 from .winograd import WINOGRAD
@@ -35,7 +36,9 @@ _FORM = "channels_last"
 
 # So many images of as many more columns than pixels: 8 of 7x7 of 512 to 2048 channels take 1.33 of the time
 # that transposing them takes, 2 of 2048 to 512 0.77, 4 of 9x9 of 256 to 512 0.82 (2 threads of a Xeon).
-_SEVERAL_IMAGES, _MUCH_WASTE = 4, 1.2
+# Of pairs of bfloat16 one of 7x7 of 512 to 2048 1.22 and 14x14 of 1024 to 256 0.82 (2 threads of a Zen 4).
+_LEAST_IMAGES = {FLOAT32_MATRIX_UNIT: 4, PAIRED: 1}
+_MUCH_WASTE = 1.2
 
 
 def schedule_channels_first(inner: ScheduleRule, sch: s_tir.Schedule, *, squares: int, **knobs: int) -> None:
@@ -72,7 +75,7 @@ def channels_first_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpa
         return None
     if inner is FLOAT32_MATRIX_UNIT and is_pointwise(found):
         # Nothing need be transposed where pixels are columns, even if these are of vectors.
-        if _flat_lanes(func, target) and not _wastes_columns(found, target):
+        if _flat_lanes(func, target) and not _wastes_columns(inner, found, target):
             return None
     space = inner.space(restate(func, widest), target)
     if space is None:
@@ -96,7 +99,7 @@ def flat_pixels_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpace 
     """Return a product's space on a 1x1 convolution of channels first whose pixels fill vectors, or None."""
     lanes = _flat_lanes(func, target)
     first = find_flat(func, lanes) if lanes else None
-    if first is None or (inner is FLOAT32_MATRIX_UNIT and _wastes_columns(first, target)):
+    if first is None or _wastes_columns(inner, first, target):
         return None
     apart = int(int(first.output.shape[0]) > 1)
     space = inner.space(flat_pixels.restate(func, lanes, apart), target)
@@ -122,11 +125,13 @@ def _lanes(found: ChannelsFirst, target: Any) -> int:
     return facts(target).lanes(str(found.block.writes[0].source.dtype))
 
 
-def _wastes_columns(first: ChannelsFirst, target: Any) -> bool:
-    """Tell whether columns of tiles of the unit are left empty for each of several images."""
+def _wastes_columns(inner: ScheduleRule, first: ChannelsFirst, target: Any) -> bool:
+    """Tell whether too many columns of tiles are left empty for each of so many images."""
+    if inner not in _LEAST_IMAGES:
+        return False
     lanes = _lanes(first, target)
     images, pixels = int(first.output.shape[0]), prod(pixels_of(first.output))
-    return images >= _SEVERAL_IMAGES and ceil(pixels / lanes) * lanes > _MUCH_WASTE * pixels
+    return images >= _LEAST_IMAGES[inner] and ceil(pixels / lanes) * lanes > _MUCH_WASTE * pixels
 
 
 def schedule_flat_pixels(
@@ -163,6 +168,7 @@ def _of_flat_pixels(inner: ScheduleRule, name: str) -> ScheduleRule:
 
 FLAT_PIXELS = _of_flat_pixels(MATMUL, "flat_pixels")
 WIDENED_FLAT_PIXELS = _of_flat_pixels(WIDENED_MATMUL, "widened_flat_pixels")
+PAIRED_FLAT_PIXELS = _of_flat_pixels(PAIRED, "paired_flat_pixels")
 FLOAT32_MATRIX_UNIT_FLAT_PIXELS = _of_flat_pixels(FLOAT32_MATRIX_UNIT, "float32_matrix_unit_flat_pixels")
 
 CONV2D_CHANNELS_FIRST, WIDENED_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST, FLOAT32_MATRIX_UNIT_CHANNELS_FIRST = (

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...machine.dot_instructions import WIDE, DotInstruction, dot_instruction
+from ...machine.dot_instructions import DotInstruction, dot_instruction
 from ..dot_product import with_instruction
 from ..nests.contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..rule import ScheduleRule
@@ -67,12 +67,9 @@ def instruction_space(func: Any, target: Any, sums_dtype: str) -> KnobSpace | No
 
 
 def _instruction(nest: Contraction, target: Any) -> DotInstruction | None:
-    """Return what sums these products; intrinsics are written data times weight."""
+    """Return what sums these products."""
     instruction = dot_instruction(target, nest.data_dtype, nest.weight_dtype)
-    if instruction is None or nest.dtype != instruction.sums_dtype:
-        return None
-    # The form that widens writes data first.
-    return instruction if nest.data_first or instruction.data_dtype == WIDE else None
+    return instruction if instruction is not None and nest.dtype == instruction.sums_dtype else None
 
 
 def _algorithm(knobs: Knobs) -> str | None:

@@ -155,7 +155,7 @@ def register_tile(
     if products == 1:
         narrow_last_panel(sch, block, start, panel, nest.column, nest.columns, nr, lanes)
     if instruction is not None:
-        use_dot_products(sch, start, block, instruction)
+        use_dot_products(sch, start, block, instruction, nest.data_first)
     return panel
 
 

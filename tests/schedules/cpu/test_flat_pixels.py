@@ -15,6 +15,7 @@ from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.cpu.channels_first import (
     FLAT_PIXELS,
     FLOAT32_MATRIX_UNIT_FLAT_PIXELS,
+    PAIRED_FLAT_PIXELS,
     WIDENED_FLAT_PIXELS,
 )
 from tunesmith.schedules.cpu.paired import PAIRED
@@ -73,7 +74,8 @@ OTHERS = {
 def test_it_is_the_default_and_right(name, target, without_tiles, assert_right):
     workload = WORKLOADS[name]
     halves = workload.dtype in ("float16", "bfloat16")
-    rules = [rule for rule in rules_for(workload.func, without_tiles) if rule is not PAIRED]
+    pairs = (PAIRED, PAIRED_FLAT_PIXELS)
+    rules = [rule for rule in rules_for(workload.func, without_tiles) if rule not in pairs]
     assert rules[0] is (WIDENED_FLAT_PIXELS if halves else FLAT_PIXELS)
     assert_right(workload, FLAT_PIXELS.scheduled(workload.func, target))
 

@@ -12,6 +12,7 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
 from tunesmith.schedules.code_generation import generate_code
 from tunesmith.schedules.cpu import paired
+from tunesmith.schedules.cpu.channels_first import PAIRED_FLAT_PIXELS
 from tunesmith.schedules.cpu.paired import PAIRED
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
 
@@ -34,6 +35,7 @@ WORKLOADS = {
     "weight_turned": halves("matmul", m=16, n=64, k=48, transpose="NT"),
     "data_turned": halves("matmul", m=16, n=48, k=33, transpose="TN"),
     "batch": halves("batch_matmul", b=3, m=17, n=40, k=24),
+    "weight_first": halves("batch_matmul", b=3, m=16, n=64, k=33, shared="A"),
     "linear": halves("linear", m=20, n=80, k=50, activation="gelu", bias=1, residual=1),
     "channels_last": halves("conv2d", **IMAGE, bias=1, residual=1, relu=1),
     "channels_first": halves("conv2d", **IMAGE, layout="NCHW", bias=1),
@@ -103,10 +105,20 @@ def test_it_applies_to_bfloat16_where_a_cpu_has_the_instruction(mcpu, dtype, app
     assert (rules_for(workload.func, cpu(mcpu))[0] is PAIRED) == applies
 
 
-def test_data_that_come_second_are_left_to_others():
-    """What a batch shares is its weight: here the first operand, as no intrinsic is written."""
-    shared = {"b": 3, "m": 16, "n": 64, "k": 32, "shared": "A"}
-    assert PAIRED.space(halves("batch_matmul", **shared).func, cpu("cooperlake")) is None
+@pytest.mark.parametrize(("size", "taken"), [(8, True), (14, True), (7, False)])
+def test_pixels_that_fill_vectors_are_columns(size, taken):
+    """Channels first, 1x1; 7x7 would be computed as 64 pixels."""
+    image = {"n": 1, "h": size, "w": size, "ci": 32, "co": 48, "kh": 1, "kw": 1, "layout": "NCHW"}
+    best = rules_for(halves("conv2d", **image).func, cpu("cooperlake"))[0]
+    assert best is (PAIRED_FLAT_PIXELS if taken else PAIRED)
+
+
+@NEEDS_IT
+@pytest.mark.parametrize("images", [1, 3])
+def test_pixels_as_columns_are_right(images, target, assert_right):
+    image = {"n": images, "h": 8, "w": 10, "ci": 33, "co": 20, "kh": 1, "kw": 1, "layout": "NCHW"}
+    workload = halves("conv2d", **image, bias=1, relu=1)
+    assert_right(workload, PAIRED_FLAT_PIXELS.scheduled(workload.func, target))
 
 
 @pytest.mark.parametrize(
