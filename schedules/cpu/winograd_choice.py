@@ -35,6 +35,10 @@ _READ_COST, _READ_COST_FAR, _OF_L3 = 3, 7, 0.4
 _OF_UNEVEN = 0.75
 # 56x56 of 64 channels takes 1.02 to 1.1 of the time for AVX2 in one block that counts 0.98 of seven.
 _OF_WAITING = 1.05
+# What threads that wait for each other take at its steps, in multiply-adds: 3 us on 2 threads of a Zen 4,
+# where 8x8 of 32 channels takes 1.4 times as long as the direct sum, 14x14 of 48 to 16 1.13. Others' costs
+# were fitted without.
+_STEPS_IN_HALVES = 400_000
 # Of the direct sum's multiply-adds; where they are as good as equal, the direct sum rounds less.
 _WORTHWHILE = 0.9
 # The channels from which on tiles of so many outputs stay within the tolerance of direct sums. 3.2 million
@@ -176,7 +180,8 @@ class WinogradChoice:
         grids = product(self.sizes, SPARE, SPARE, widths)
         choices = (self._choices(*grid) for grid in grids)
         best = min(chain.from_iterable(choices), key=self._cost)
-        return None if self._cost(best) > _WORTHWHILE * self.direct else best
+        steps = _STEPS_IN_HALVES if self.machine.takes_halves else 0
+        return None if self._cost(best) + steps > _WORTHWHILE * self.direct else best
 
     def _choices(self, m: int, spare_lines: int, spare_tiles: int, nr: int) -> Iterator[Knobs]:
         grid = {"m": m, "spare_lines": spare_lines, "spare_tiles": spare_tiles, "lanes": self.lanes}
