@@ -120,7 +120,7 @@ def _parts_name(instruction: DotInstruction, data_dtype: str, weight_dtype: str)
 def _register_dot_products(instruction: DotInstruction, data_first: bool) -> str:
     """Register what an instruction does; return its name."""
     name = _dot_products_name(instruction, data_first)
-    described = (_dot_products if data_first else _dot_products_weight_first)(instruction)
+    described = _dot_products(instruction, data_first)
     TensorIntrin.register(name, described, performed_by(instruction), override=True)
     return name
 
@@ -134,8 +134,12 @@ def _register_parts(instruction: DotInstruction, data_dtype: str, weight_dtype: 
     return name
 
 
-def _dot_products(instruction: DotInstruction) -> Any:
+def _dot_products(instruction: DotInstruction, data_first: bool) -> Any:
+    """Describe what an instruction does as TVM finds it in the loops, operands as they are written."""
     lanes, products, sums = instruction.lanes, instruction.products, instruction.sums_dtype
+
+    def product(data: Any, weight: Any) -> Any:
+        return data * weight if data_first else weight * data
 
     @T.prim_func(s_tir=True)
     def described(a: T.handle, b: T.handle, c: T.handle) -> None:
@@ -143,32 +147,15 @@ def _dot_products(instruction: DotInstruction) -> Any:
         B = T.match_buffer(b, (lanes, products), instruction.weight_dtype, offset_factor=1)
         C = T.match_buffer(c, (lanes,), sums, offset_factor=1)
         with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:products], B[0:lanes, 0:products])
+            if data_first:
+                T.reads(C[0:lanes], A[0:products], B[0:lanes, 0:products])
+            else:
+                T.reads(C[0:lanes], B[0:lanes, 0:products], A[0:products])
             T.writes(C[0:lanes])
             for j, q in T.grid(lanes, products):
                 with T.sblock("dot"):
                     vj, vq = T.axis.remap("SR", [j, q])
-                    C[vj] = C[vj] + T.cast(A[vq], sums) * T.cast(B[vj, vq], sums)
-
-    return described
-
-
-def _dot_products_weight_first(instruction: DotInstruction) -> Any:
-    """Describe the same as TVM finds it where products are written weight times data."""
-    lanes, products, sums = instruction.lanes, instruction.products, instruction.sums_dtype
-
-    @T.prim_func(s_tir=True)
-    def described(a: T.handle, b: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (products,), instruction.data_dtype, offset_factor=1)
-        B = T.match_buffer(b, (lanes, products), instruction.weight_dtype, offset_factor=1)
-        C = T.match_buffer(c, (lanes,), sums, offset_factor=1)
-        with T.sblock("root"):
-            T.reads(C[0:lanes], B[0:lanes, 0:products], A[0:products])
-            T.writes(C[0:lanes])
-            for j, q in T.grid(lanes, products):
-                with T.sblock("dot"):
-                    vj, vq = T.axis.remap("SR", [j, q])
-                    C[vj] = C[vj] + T.cast(B[vj, vq], sums) * T.cast(A[vq], sums)
+                    C[vj] = C[vj] + product(T.cast(A[vq], sums), T.cast(B[vj, vq], sums))
 
     return described
 

@@ -114,9 +114,8 @@ def _share_of_others(func: Any, target: Any) -> float | None:
     for rule, share in _SHARES:
         space = rule.preferred_space(func, target)
         if space is not None:
-            small = rule is WINOGRAD_CHANNELS_FIRST and all(
-                knob.values == (2,) for knob in space.knobs if knob.name == "m"
-            )
+            sizes = {knob.name: knob.values for knob in space.knobs}.get("m")
+            small = rule is WINOGRAD_CHANNELS_FIRST and sizes == (2,)
             return _SHARE_OF_SMALL_TILES if small else share
     return None
 
