@@ -183,8 +183,12 @@ class TileChoice:
         return ceil(extent / ceil(extent / most))
 
     def wide_vectors(self, mr: int) -> int:
-        """Return the vectors of a tile: two, more where few rows leave too few multiply-adds in flight."""
-        needed = max(2, ceil(FMAS_IN_FLIGHT / mr))
+        """Return the vectors of a tile: two, more where few rows leave too few multiply-adds in flight.
+
+        Or where they read more lines at a time from L3.
+        """
+        far = self.weight.columns_of_l3(self.row_tiles(mr), mr) // self.lanes
+        needed = max(2, ceil(FMAS_IN_FLIGHT / mr), far)
         fitting = next(v for v in range(needed, 0, -1) if v == 1 or mr <= self.fitting_rows(v))
         return max(1, min(fitting, ceil(self.nest.columns / self.lanes)))
 
@@ -217,7 +221,7 @@ class TileChoice:
 
     def cost_of(self, rows: int, mr: int, vectors: int) -> float:
         """Estimate what an axis of so many rows takes."""
-        load = _LOAD_FROM_L3 if self._exceeds_l2(vectors) else _LOAD
+        load = _LOAD_FROM_L3 if self._exceeds_l2(mr, vectors) else _LOAD
         waits = max(1, _FED_ROWS / mr) if self._streams_from_l2(vectors) else 1
         return ceil(rows / mr) * mr * self._multiplied_columns(vectors) * tile_cost(mr, vectors, load) * waits
 
@@ -226,9 +230,11 @@ class TileChoice:
         far = self.nest.depth * vectors * self.lanes * self._item > self.machine.l1_bytes
         return far and self.nest.depth > self.nest.channels and not self.machine.takes_halves
 
-    def _exceeds_l2(self, vectors: int) -> bool:
-        """Tell whether L2 does not hold a panel so wide while tiles of rows stream past it."""
-        return self.nest.depth * vectors * self.lanes * self._item > _HELD * self.machine.l2_bytes
+    def _exceeds_l2(self, mr: int, vectors: int) -> bool:
+        """Tell whether L2 does not hold a panel so wide while tiles of rows stream past it, but should."""
+        nr = vectors * self.lanes
+        far = self.nest.depth * nr * self._item > _HELD * self.machine.l2_bytes
+        return far and not self.weight.is_read_from_l3(self.row_tiles(mr), nr)
 
     def cost_of_busiest(self, mr: int, vectors: int) -> float:
         """Estimate what all rows take that threads share, as if each had as many as the busiest."""

@@ -47,7 +47,13 @@ _KEPT_BY_L2, _MOST_KEPT = 3 / 16, 7 / 16
 # packed over not packed, on 2 threads of a Zen 5: 3136 x 256 by a sum of 64 0.89, 1024 x 1024 0.69, 300 x
 # 1024 0.73, 64 x 2048 by 48 0.84; 32 x 1024 by 64 1.10, 48 x 512 by 80 1.31; of rows that do not evict each
 # other, 784 x 192 by 32 1.07, 12544 x 64 by 27 1.02; 6 rows by 4 lines, 784 x 512 by 128 1.02.
+# Also what L3 gives twice, as rows begin within lines: 4x4 pixels of 488 to 598 channels, 3x3, 1, 2 and 4
+# images 1.2, 1.0 and 0.8 to 0.9 on 2 threads of a Zen 4.
 _FEW_ROWS, _STARVING_TILES = 4, 16
+# Such tiles read more lines of each row at a time where L3 gives the weight: 4x4 pixels of 512 channels, 3x3,
+# 1, 2 and 4 images take 0.9, 0.92 and 0.76 to 0.91 of the time of two lines, 3x3 of 512 0.72 to 0.96; tiles
+# of 5 and 6 rows 1.0 (2 threads of a Zen 4).
+_LINES_OF_L3 = 4
 # Tiles of a thread, of a product and of a window, that read rows which begin within lines. Time of a packed
 # weight, by each thread for itself, over that: 5 tiles of 9 rows by 99 x 219 1.15, 8 of 8 by 236 x 73 1.0, 14
 # of 8 by 487 x 136 0.97; of 3x3 windows 4 tiles of 7 pixels of 17 to 405 channels 0.7.
@@ -156,18 +162,30 @@ class WeightReading:
     def _item(self) -> int:
         return int(tvm.DataType(self.nest.dtype).bits) // 8
 
+    def columns_of_l3(self, tiles: int, mr: int) -> int:
+        """Return the columns that so many tiles of few rows read at a time of a weight in L3; 0 elsewhere."""
+        nr = _LINES_OF_L3 * LINE_BYTES // self._item
+        return nr if mr <= _FEW_ROWS and self.is_read_from_l3(tiles, nr) else 0
+
+    @property
+    def _begins_within_lines(self) -> bool:
+        return self.nest.columns * self._item % LINE_BYTES != 0
+
     @property
     def _crosses_lines(self) -> bool:
         """Tell whether rows begin within lines of a cache, and units wait for the second one."""
-        return self.nest.columns * self._item % LINE_BYTES != 0 and not self.machine.takes_halves
+        return self._begins_within_lines and not self.machine.takes_halves
 
     def starves(self, tiles: int, mr: int, nr: int) -> bool:
         """Tell whether so many tiles wait for panels whose rows, where they lie, evict each other from L1.
 
         Units that take whole registers multiply 4 lines by few rows in no more cycles than L2 needs to give
-        these lines, of which L1 would hold all if they were packed.
+        these lines, of which L1 would hold all if they were packed. Others wait for L3, which gives lines
+        twice that two panels share.
         """
-        few = mr <= _FEW_ROWS and tiles >= _STARVING_TILES and not self.machine.takes_halves
+        few = mr <= _FEW_ROWS and tiles >= _STARVING_TILES
+        if self.machine.takes_halves:
+            return few and self._begins_within_lines and self.is_read_from_l3(tiles, nr)
         fits = self.nest.depth * nr * self._item <= self.machine.l1_bytes // 2
         return few and fits and self._evicts_itself(nr, self.machine.l1_bytes)
 

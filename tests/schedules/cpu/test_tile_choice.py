@@ -6,8 +6,9 @@ import pytest
 import tunesmith as ts
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
+from tunesmith.schedules.cpu.conv2d import default_tile
 from tunesmith.schedules.cpu.tile_choice import TileChoice
-from tunesmith.schedules.cpu.weight_panels import PACK_IN_BLOCK
+from tunesmith.schedules.cpu.weight_panels import PACK_IN_BLOCK, PACK_NOTHING
 from tunesmith.schedules.nests.contraction import find_contraction
 
 AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
@@ -90,3 +91,21 @@ def test_tiles_of_a_window_have_as_many_rows_as_l2_feeds(channels, fed):
     func = ts.workload("conv2d", n=4, h=26, w=26, ci=channels, co=72, kh=3, kw=3, padding=1).func
     default = ts.schedule_rules()["conv2d"].space(func, target).default
     assert (default["mr"] >= 4, default["nr"]) == (fed, 80)
+
+
+@pytest.mark.parametrize(
+    ("images", "outputs", "size", "nr", "pack"),
+    [
+        (1, 512, 4, 64, PACK_NOTHING),
+        (4, 512, 4, 64, PACK_NOTHING),
+        (1, 598, 4, 64, PACK_NOTHING),
+        (4, 598, 4, 64, PACK_IN_BLOCK),  # rows of 598 begin within lines, and 16 tiles would read these
+        (4, 598, 7, 32, PACK_IN_BLOCK),
+        (1, 512, 7, 32, PACK_NOTHING),
+    ],
+)
+def test_few_rows_read_more_lines_at_a_time_where_units_wait_for_l3(images, outputs, size, nr, pack):
+    window = ts.workload("conv2d", n=images, h=size, w=size, ci=512, co=outputs, kh=3, kw=3, padding=1)
+    halves = replace(OF_FEW_CORES, unit_bits=256)
+    default = default_tile(TileChoice(find_contraction(window.func), halves))
+    assert (default["nr"], default["pack"]) == (nr, pack)
