@@ -14,13 +14,16 @@ from .tile_choice import FMAS_IN_FLIGHT, ROW_STREAMS, tile_choice
 
 # More rows use what is packed into panels often enough. On 2 threads of a Zen 3, by 4096 x 4096: 16 rows take
 # 4.3 ms (10.7 by `matmul`), 32 rows 7.1 (14.4), 64 rows 13.4 (19.4), 128 rows 29.1 (33.8).
-_MOST_ROWS = 64
+MOST_ROWS = 64
 # But tiles of two lines, of AVX-512, read a weight that L3 holds as fast where it has not many columns. On 2
 # threads of a Zen 4 this rule's times over theirs: 8 to 64 rows by 1024 x 768 1.03 to 1.38, by 1024 x 1024
 # 1.05 to 1.33, 49 pixels of 2048 to 512 channels 1.16, of 512 to 2048 0.89, 64 rows by 1000 x 2048 0.93. A
 # Zen 5 multiplies twice as fast: 35 rows by 1024 x 1024, a weight whose rows evict each other, 0.58; 24 to
 # 63 rows by 736 to 1760 columns 1.1 to 2.3.
-_TIMES_L2, _TILED_ROWS, _TILED_BYTES = 4, 8, 8000
+# Tiles of a window leave out what meets only padding: of 2x2 pixels of 512 channels, 3x3, they take 0.77 to
+# 0.84 of this rule's time, 2x3 0.61, of 3x3, 2x2 0.71 to 0.80, a single pixel of 4x4 1.34 (2 threads of a
+# Zen 4).
+_TIMES_L2, _TILED_ROWS, _TILED_PIXELS, _TILED_BYTES = 4, 8, 4, 8000
 _DEPTHS = (4, 8, 16, 32)
 # Rows of the weight that are read side by side, while sums are held in registers: so many if they keep to a
 # part of L1's ways, in which those a way's bytes apart have the same places. Times over those of 8 steps,
@@ -63,9 +66,13 @@ class _Choice:
 
     @property
     def pads(self) -> bool:
-        """Whether threads have vectors of the columns evenly only if the last ones end within by masks."""
+        """Whether threads have vectors of the columns evenly only if the last ones end within by masks.
+
+        8x8 pixels of 480 to 712 channels, 7x7, take 0.46 of the time of panels, 5x5 of 1024 to 1500, 3x3,
+        0.44, 3x3 of 1280 to 546 0.33, 14x14 of 512 to 1026 by 2 0.72 to 0.79 (2 threads of a Zen 4).
+        """
         whole = self.machine.cores * self.machine.lanes(self.nest.dtype)
-        return self.machine.has_masks and self.nest.plain and self.nest.columns % whole != 0
+        return self.machine.has_masks and self.nest.columns % whole != 0
 
     @property
     def lanes(self) -> int:
@@ -77,7 +84,7 @@ class _Choice:
         """Into how many parts of whole vectors the columns can go, as many for each thread or nearly so."""
         cores = self.machine.cores
         if self.pads:
-            return (cores, 2 * cores)
+            return tuple(s for s in (cores, 2 * cores) if self.widths(s))
         parts = [
             s for s in range(cores, _MOST_SHARES * cores + 1) if self.nest.columns % (s * self.lanes) == 0
         ]
@@ -89,8 +96,15 @@ class _Choice:
     def widths(self, shares: int) -> tuple[int, ...]:
         """Return the vectors of a tile that leave no rest of a part."""
         if self.pads:
-            return _VECTORS
+            return tuple(v for v in _VECTORS if self.shares_columns(v * self.lanes, shares))
         return tuple(v for v in _VECTORS if self.nest.columns % (v * self.lanes * shares) == 0)
+
+    def shares_columns(self, width: int, shares: int) -> bool:
+        """Tell whether several parts have columns, in tiles so wide, or there is but one.
+
+        Columns that are all of one part of several TVM writes from each.
+        """
+        return shares == 1 or ceil(self.nest.columns / (width * shares)) * width < self.nest.columns
 
     def fits(self, mr: int, vectors: int, steps: int = 1) -> bool:
         """Tell whether sums, the vectors of so many steps if rows share them, and a broadcast fit."""
@@ -208,6 +222,10 @@ def few_rows_space(func: Any, target: Any) -> KnobSpace | None:
                 f"lanes * vectors * shares divides the columns ({nest.columns}), or masks end them",
                 lambda k: choice.pads or nest.columns % (k["lanes"] * k["vectors"] * k["shares"]) == 0,
             ),
+            Constraint(
+                f"more shares than one have some of the {nest.columns} columns",
+                lambda k: choice.shares_columns(k["lanes"] * k["vectors"], k["shares"]),
+            ),
             Constraint(f"depth divides the sum ({nest.channels})", lambda k: nest.channels % k["depth"] == 0),
             Constraint(f"mr is at most the rows ({nest.all_rows})", lambda k: k["mr"] <= nest.all_rows),
             Constraint(
@@ -224,7 +242,7 @@ def _fits(nest: Contraction) -> bool:
     along = nest.weight_axes[-1] == nest.column and nest.output_column == nest.output_rank - 1
     # Panels of a constant weight are packed beforehand, and read in one stretch each: 4 rows by 3072 x 768
     # take 0.13 ms with them, 0.29 with this rule.
-    return alone and along and not nest.constant_weight and nest.all_rows <= _MOST_ROWS
+    return alone and along and not nest.constant_weight and nest.all_rows <= MOST_ROWS
 
 
 def _is_read_in_tiles(nest: Contraction, target: Any) -> bool:
@@ -232,10 +250,10 @@ def _is_read_in_tiles(nest: Contraction, target: Any) -> bool:
     choice, machine = tile_choice(nest, target), facts(target)
     reading, columns = choice.weight, 2 * choice.lanes
     tiles = choice.row_tiles(min(nest.row_extent, ROW_STREAMS))
+    if reading.is_read_from_l3(tiles, columns):
+        return nest.all_rows >= (_TILED_ROWS if nest.plain else _TILED_PIXELS)
     if nest.all_rows < _TILED_ROWS:
         return False
-    if reading.is_read_from_l3(tiles, columns):
-        return True
     near = nest.weight_bytes <= _TIMES_L2 * machine.near_bytes
     short = nest.columns % columns == 0 and nest.weight_bytes <= _TILED_BYTES * nest.depth
     return near and short and reading.lines(columns) > 1 and reading.is_soon_read(tiles, columns)

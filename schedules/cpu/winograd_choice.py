@@ -11,6 +11,7 @@ from ...machine.facts import Facts
 from ..forms.winograd import MOST_SPARE, POINTS, TAPS, Convolution, filled, tiles_along
 from ..space import Knobs
 from .even_parts import LEAST_LANES, divisors
+from .few_rows_space import MOST_ROWS
 from .tile_choice import ROW_STREAMS, tile_cost
 
 SPARE = tuple(range(MOST_SPARE + 1))
@@ -22,7 +23,10 @@ _ITEM = 4  # bytes of a float32
 # those of a weight to a larger cache. Fitted to 20 layers on 2 threads of a Zen 5, where L3 is near, since
 # positions do not evict each other; with an L3 that is far not measured since. Units that take registers in
 # halves multiply half as fast, and load no slower: so estimated, 42 layers on 2 threads of a Zen 4 take 0.76
-# to 1.17 of what is counted.
+# to 1.17 of what is counted. A weight that L3 does not hold costs as one to a far L3, which shows beside what
+# `few_rows` reads once, channels first `im2col`: 8x8 pixels of 1024 channels take 1.07 and 1.63 of their
+# time, 4 of 4x4 of 768 1.05 and 1.53; of more pixels it is packed, and 10x10 of 1024 take 0.70, of 1024 to
+# 720 0.85.
 _CHANGE_COST, _WEIGHT_COST, _WEIGHT_COST_FAR = 2, 2, 4
 _CHANGE_COST_IN_HALVES = 1
 # So many multiply-adds reading an element of it takes where threads share blocks of tiles and L2 does not
@@ -103,9 +107,14 @@ class WinogradChoice:
         weight = changes * self.ci * self.co * TAPS * edge * (TAPS + edge)
         change = _CHANGE_COST_IN_HALVES if takes_halves else _CHANGE_COST
         of_tiles = self._products(knobs) + change * (data + output)
-        of_weight = (_WEIGHT_COST_FAR if self.machine.has_far_l3 else _WEIGHT_COST) * weight
+        of_weight = (_WEIGHT_COST_FAR if self._writes_far(positions) else _WEIGHT_COST) * weight
         read = blocks * self._read(m) if knobs["share_lines"] else 0
         return of_tiles * self._busiest(knobs) + of_weight + read
+
+    def _writes_far(self, positions: int) -> bool:
+        """Tell whether the weight in the other basis goes further than it costs the direct sum to read."""
+        exceeds = positions * self.ci * self.co * _ITEM > self.machine.l3_bytes
+        return self.machine.has_far_l3 or (exceeds and self.conv.nest.all_rows <= MOST_ROWS)
 
     def _read(self, m: int) -> float:
         """Return how many multiply-adds reading all panels takes in the basis of ``m`` by ``m``."""

@@ -97,10 +97,12 @@ def leave_out_tiles(sch: s_tir.Schedule, block: Any, nest: Contraction, loops: M
     loops : mapping of int to LoopRV
         The loops over outputs or tiles of them, by what the axes call them.
     """
-    read, _ = nest.operands(sch.get(block))
+    node = sch.get(block)
+    operands = [read.source for read in node.reads if not read.source.same_as(node.writes[0].source)]
+    source = operands[nest.data].name
     for axis in nest.padded:
         if axis.row is not None and axis.rows > 1:
-            _mark(sch, loops[axis.row], read.source.name, axis)
+            _mark(sch, loops[axis.row], source, axis)
 
 
 def _mark(sch: s_tir.Schedule, loop: Any, source: str, axis: PaddedAxis) -> None:

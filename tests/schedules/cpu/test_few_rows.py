@@ -79,6 +79,31 @@ def test_columns_that_threads_cannot_share_evenly_end_by_masks(rows, columns, ta
     assert FEW_ROWS.space(workload.func, cpu("haswell")) is None
 
 
+@pytest.mark.parametrize(
+    ("image", "mr"),
+    [
+        ({"h": 7, "w": 7, "kh": 3, "kw": 3, "padding": 1, "bias": 1, "relu": 1}, 7),  # tiles that fill lines
+        ({"n": 2, "h": 5, "w": 6, "kh": 3, "kw": 2, "padding": 1, "stride": 2}, 3),
+        ({"h": 7, "w": 7, "kh": 1, "kw": 1}, 5),
+    ],
+)
+def test_columns_of_windows_end_by_masks(image, mr, target, assert_right):
+    masks = cpu("x86-64-v4")
+    workload = of_few_pixels(image, beyond_tiles(masks), 271)
+    knobs = {"mr": mr, "vectors": 1, "hold": 1, **unrolled(target)}
+    assert_right(workload, FEW_ROWS.scheduled(workload.func, masks, knobs))
+    assert FEW_ROWS.space(workload.func, cpu("haswell")) is None
+
+
+@pytest.mark.parametrize(("columns", "widths"), [(48, {1, 2}), (40, {1, 2}), (16, None), (80, {1, 2, 3, 4})])
+def test_several_shares_have_columns(columns, widths):
+    """Of 48 columns in panels of 48 one thread would have all, of 16 in any; the other overwrites them."""
+    masks = cpu("x86-64-v4")
+    space = FEW_ROWS.space(ts.workload("matmul", m=8, n=columns, k=1 << 17).func, masks)
+    found = None if space is None else {point["vectors"] for point in space.points if point["shares"] == 2}
+    assert found == widths
+
+
 def test_what_is_added_to_columns_that_end_by_masks(target, assert_same_outputs):
     masks = cpu("x86-64-v4")
     depth = beyond_tiles(masks)
@@ -141,9 +166,9 @@ def test_tiles_that_fill_lines_leave_out_those_that_meet_padding(mr, left_out, d
     assert np.isinf(output[0, 1:]).sum() >= 6 * 5 * 256
 
 
-def of_few_pixels(image, depth):
+def of_few_pixels(image, depth, outputs=256):
     channels = -(-depth // (image["kh"] * image["kw"]) // 8) * 8 + 8
-    return ts.workload("conv2d", **{"n": 1, **image}, ci=channels, co=256)
+    return ts.workload("conv2d", **{"n": 1, **image}, ci=channels, co=outputs)
 
 
 @pytest.fixture
