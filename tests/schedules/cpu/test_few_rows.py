@@ -254,6 +254,17 @@ def test_tiles_of_two_lines_read_a_weight_that_l3_holds(mcpu, rows, columns, tak
     assert (FEW_ROWS.space(workload.func, target) is not None) == taken
 
 
+@pytest.mark.parametrize(
+    ("mcpu", "width", "taken"), [("znver4", 1, True), ("znver4", 2, False), ("znver5", 2, True)]
+)
+def test_tiles_of_a_few_pixels_read_a_weight_that_l3_holds(mcpu, width, taken):
+    """2x2 pixels leave out taps that meet only padding."""
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    channels = facts(target).l2_bytes * 2 // (9 * 512 * 4) // 8 * 8 + 8
+    workload = ts.workload("conv2d", n=1, h=width, w=width, ci=channels, co=512, kh=3, kw=3, padding=1)
+    assert (FEW_ROWS.space(workload.func, target) is not None) == taken
+
+
 def test_columns_that_threads_cannot_share_evenly(depth, assert_right):
     """Of 25 vectors one thread takes three fifths; with one row, or many, `matmul` is better."""
     target = as_target({"kind": "llvm", "mcpu": "haswell", "mtriple": "x86_64-linux", "num-cores": 2})

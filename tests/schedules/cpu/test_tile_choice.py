@@ -8,7 +8,7 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.cpu.conv2d import default_tile
 from tunesmith.schedules.cpu.tile_choice import TileChoice
-from tunesmith.schedules.cpu.weight_panels import PACK_IN_BLOCK, PACK_NOTHING
+from tunesmith.schedules.cpu.weight_panels import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
 from tunesmith.schedules.nests.contraction import find_contraction
 
 AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
@@ -82,6 +82,19 @@ def test_a_panel_that_l2_does_not_hold_is_dearer_than_a_narrow_one_that_it_does(
     """Of 64 columns 3072 lines are 3/4 of L2, 4096 all of it."""
     made = choice(OF_FEW_CORES, m=1024, n=1024, k=k)
     assert (made.cost(8, 2) < made.cost(6, 4)) == narrow
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "pack"),
+    [
+        (100, 20000, PACK_IN_BLOCK),
+        (400, 20000, PACK_FIRST),  # one thread would wait for a tenth of many rows
+        (100, 6000, PACK_FIRST),  # L3 holds what is packed
+    ],
+)
+def test_panels_of_a_weight_of_memory_are_not_written_first(m, k, pack):
+    """Of nine panels one thread has five, and packs these for itself."""
+    assert choice(OF_FEW_CORES, m=m, n=712, k=k).blocks(5, 80)["pack"] == pack
 
 
 @pytest.mark.parametrize(("channels", "fed"), [(64, True), (3, False)])

@@ -177,6 +177,14 @@ def test_panels_that_l2_does_not_hold_are_read_for_each_block(l3_bytes):
     assert (many > 1.2 * few) == (l3_bytes == 32 << 20)
 
 
+@pytest.mark.parametrize(("images", "l3_mib", "is_worth"), [(4, 32, False), (4, 64, True), (8, 32, True)])
+def test_a_weight_that_l3_does_not_hold_is_read_once_for_few_pixels(images, l3_mib, is_worth):
+    """In the other basis 36 MiB of it are written and read; for 64 pixels the direct sum reads 20 MiB."""
+    shape = {"n": images, "h": 4, "w": 4, "ci": 768, "co": 768}
+    choice = choice_of(shape, "znver4", l2_bytes=1 << 20, l3_bytes=l3_mib << 20)
+    assert (choice.default() is not None) == is_worth
+
+
 def test_blocks_of_channels_are_not_filled_up():
     avx512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
     image = {"n": 1, "h": 56, "w": 56, "ci": 64, "kh": 3, "kw": 3, "padding": 1, "layout": "NCHW8c"}
