@@ -43,8 +43,13 @@ _SHARE_OF_L2, _MANY_TILES = 4, 64
 _SCALING_BITS, _BOUNDED_ROWS = 512, 6
 # The lengths of queries and keys are worth their time where so many products of each are made, at least.
 _PRODUCTS_A_LENGTH = 80
-# What two parts take on one thread where blocks leave queries: 197 of one head 1.35 of the time of one part.
-_CUT = 1.35
+# With fewer registers LLVM unrolls the loop over columns where a block is one tile of queries, and keeps sums
+# while it computes others: blocks of 6 of 300 queries take 1.5 times as long as of 12, of 4 1.25 as of 8
+# (AVX2 on 2 threads of a Zen 4).
+_ENOUGH_REGISTERS = 32
+# What parts take together where threads have as many blocks of queries only if these are large, over one
+# part: 197 queries of 3 heads 1.07 to 1.1, of 5 1.1, 100 of 3 1.13 (2 threads of a Zen 4).
+_CUT = 1.15
 # Keys are padded to whole tiles of two vectors where that adds no more than this part of them, else of one.
 _LITTLE = 12
 
@@ -159,7 +164,18 @@ class _Choice:
         most = _BOUNDED_ROWS if self.bounded else _TILE_ROWS
         fitting = [r for r in self.rows if r <= most and self.fits(max(nr, nc), r)]
         even = [r for r in fitting if self.nest.chosen and r >= _LEAST_ROWS and self.nest.m % r == 0]
-        return even or fitting
+        shared = [r for r in even or fitting if r >= _LEAST_ROWS and self._is_shared_in_blocks(r)]
+        return shared or even or fitting
+
+    def _is_shared_in_blocks(self, mr: int) -> bool:
+        """Tell whether threads that cannot share heads evenly have as many usual blocks of queries each.
+
+        With a causal mask none may be left: of 197 queries parts take 2.6 times as long together.
+        """
+        parts = even_shares(self.nest, self.machine.cores).parts
+        block = self._block(mr, parts)
+        is_whole = block > 0 and (not self.nest.chosen or self.nest.m % block == 0)
+        return parts > 1 and is_whole and block <= self._block(mr, 1)
 
     def _cheapest_tile(self, panels: Sequence[int], widths: Sequence[int]) -> tuple[int, int, int]:
         """Return the tile, of some widths, with which both products cost least.
@@ -184,13 +200,14 @@ class _Choice:
     def _shares(self, mr: int) -> tuple[Shares, int]:
         """Choose what threads share, and the queries of a block, of which parts have as many.
 
-        Where queries are left after the last block each part asks for them, but a single head is shared so.
+        Blocks of more tiles, or which leave queries, cost more.
         """
         nest = self.nest
         for cost in (1.0, _CUT) if nest.m > 1 else ():
             shares = even_shares(nest, self.machine.cores, cost)
             block = self._block(mr, shares.parts)
-            if block and (shares.parts == 1 or cost == _CUT or nest.m % block == 0):
+            as_usual = shares.parts == 1 or self._is_shared_in_blocks(mr) or nest.m % (block or 1) == 0
+            if block and (as_usual or (cost == _CUT and not nest.chosen)):
                 return shares, block
         return Shares(1, 1), self._block(mr, 1)
 
@@ -203,7 +220,9 @@ class _Choice:
         if self.nest.ahead is not None:
             most = min(most, self.nest.m // _CAUSAL_BLOCKS)
         most = min(max(most, _TILE_ROWS + mr - 1), self.nest.m)
-        shared = [b for b in range(mr, self.nest.m + 1, mr) if ceil(self.nest.m / b) % parts == 0]
+        several = parts > 1 and self.machine.vector_registers < _ENOUGH_REGISTERS
+        sizes = range(mr * (1 + several), self.nest.m + 1, mr)
+        shared = [b for b in sizes if ceil(self.nest.m / b) % parts == 0]
         blocks = [b for b in shared if b <= most] or shared[:1]
         even = [b for b in blocks if self.nest.m % b == 0 and b >= min(_TILE_ROWS, most)]
         return max(even or blocks, default=0)

@@ -1,6 +1,7 @@
 """Attention: where it is found, and that blocks, tiles and ragged ends are right."""
 
 import re
+from dataclasses import replace
 from math import ceil, e, log2, prod
 
 import numpy as np
@@ -10,11 +11,13 @@ import tvm_ffi
 from tunesmith.kernels.attention import vary
 from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import apply_default, rules_for
 from tunesmith.schedules.algorithms import has_algorithm, in_form
 from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.code_generation import finished, generate_code
+from tunesmith.schedules.cpu import attention_space
 from tunesmith.schedules.cpu.attention import ATTENTION
 from tunesmith.schedules.expressions import index_variables
 from tunesmith.schedules.forms.attention import restate
@@ -364,9 +367,13 @@ def test_parts_of_queries_are_right(shape, block, parts, target, assert_right):
     ("shape", "group", "parts"),
     [
         ({"heads": 1, "m": 192}, 1, 2),
-        ({"heads": 1, "m": 197}, 1, 2),  # a part with a block that is cut takes no longer than all
+        ({"heads": 1, "m": 197}, 1, 2),
         ({"heads": 3, "m": 192}, 1, 2),
-        ({"heads": 3, "m": 197}, 1, 1),  # but three such in turns do
+        ({"heads": 3, "m": 197}, 1, 2),  # 50 blocks of 4 queries, where 6 would be 33
+        ({"heads": 3, "m": 197, "n": 197, "causal": 1}, 1, 1),  # whose last block each part would ask for
+        ({"heads": 3, "m": 160, "n": 197, "causal": 1}, 1, 2),
+        ({"heads": 5, "m": 100}, 1, 2),  # only larger blocks are as many for both
+        ({"heads": 7, "m": 100}, 1, 1),  # and cost more than one thread waits
         ({"heads": 4, "m": 192, "kv_heads": 1}, 4, 2),
         ({"heads": 6, "m": 192, "kv_heads": 2}, 3, 1),
         ({"heads": 1, "m": 48}, 1, 1),  # too few for panels of their own
@@ -381,6 +388,24 @@ def test_threads_share_queries_where_heads_are_too_few(shape, group, parts):
     units = shape["heads"] // group * parts
     script = ATTENTION.scheduled(func, target).mod.script()
     assert f"in T.parallel(T.int64({units}))" in script or units == 1
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "m", "tile"),
+    [
+        ("x86-64-v4", 300, (6, 6)),
+        ("x86-64-v4", 197, (4, 4)),  # tiles of 6 would be 33
+        ("haswell", 300, (4, 8)),  # where blocks have two tiles at least
+        ("haswell", 197, (6, 36)),
+    ],
+)
+def test_parts_have_as_many_blocks_of_queries(mcpu, m, tile):
+    target = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    machine = replace(facts(target), l1_bytes=32 << 10, l2_bytes=1 << 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention_space, "facts", lambda _: machine)
+        default = ATTENTION.space(of({"heads": 3, "m": m, "n": m, "d": 64}).func, target).default
+    assert (default["mr"], default["block"], default["parts"]) == (*tile, 2)
 
 
 @pytest.mark.parametrize("more", [{"n": 37}, {"n": 32, "kv_heads": 3}, {"n": 40, "causal": 1}])
