@@ -36,8 +36,10 @@ _FORM = "channels_last"
 
 # So many images of as many more columns than pixels: 8 of 7x7 of 512 to 2048 channels take 1.33 of the time
 # that transposing them takes, 2 of 2048 to 512 0.77, 4 of 9x9 of 256 to 512 0.82 (2 threads of a Xeon).
-# Of pairs of bfloat16 one of 7x7 of 512 to 2048 1.22 and 14x14 of 1024 to 256 0.82 (2 threads of a Zen 4).
-_LEAST_IMAGES = {FLOAT32_MATRIX_UNIT: 4, PAIRED: 1}
+# Of pairs of bfloat16 one of 7x7 of 512 to 2048 1.22 and 14x14 of 1024 to 256 0.82 (2 threads of a Zen 4). In
+# vectors 16 of 7x7 1.0 to 1.25, 16 of 3x3 1.37, 32 of 5x5 1.15; but 4 of 7x7 of 256 to 48 0.52 (there too).
+# Groups are not transposed for: 16 of 7x7 of 32 groups take 0.67 of the time so.
+_LEAST_IMAGES = {FLOAT32_MATRIX_UNIT: 4, PAIRED: 1, MATMUL: 9}
 _MUCH_WASTE = 1.2
 
 
@@ -99,7 +101,7 @@ def flat_pixels_space(inner: ScheduleRule, func: Any, target: Any) -> KnobSpace 
     """Return a product's space on a 1x1 convolution of channels first whose pixels fill vectors, or None."""
     lanes = _flat_lanes(func, target)
     first = find_flat(func, lanes) if lanes else None
-    if first is None or _wastes_columns(inner, first, target):
+    if first is None or (find_channels_first(func) and _wastes_columns(inner, first, target)):
         return None
     apart = int(int(first.output.shape[0]) > 1)
     space = inner.space(flat_pixels.restate(func, lanes, apart), target)

@@ -215,3 +215,18 @@ def test_a_few_pixels_are_picked_by_one_thread(size, parallel):
     schedule = FLAT_PIXELS.scheduled(pointwise(h=size, w=size, stride=2).func, AVX512)
     loops = schedule.get_loops(schedule.get_sblock(PICKED))
     assert (schedule.get(loops[0]).kind == ForKind.PARALLEL) == parallel
+
+
+@pytest.mark.parametrize(
+    ("shape", "taken"),
+    [
+        ({"n": 9, "h": 7, "w": 7}, False),
+        ({"n": 8, "h": 7, "w": 7}, True),
+        ({"n": 9, "h": 12, "w": 12}, True),
+        ({"n": 9, "h": 7, "w": 7, "groups": 4}, True),
+    ],
+)
+def test_many_images_of_pixels_that_fill_no_vectors_are_transposed(shape, taken):
+    """A quarter of the columns of 49 pixels would be empty, for each image again."""
+    func = pointwise(ci=64, co=64, **shape).func
+    assert (FLAT_PIXELS.space(func, AVX512) is not None) == taken

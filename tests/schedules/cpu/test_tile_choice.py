@@ -1,6 +1,7 @@
 """What blocks of tiles follow from: the caches of a machine that this one need not be."""
 
 from dataclasses import replace
+from math import ceil
 
 import pytest
 import tunesmith as ts
@@ -122,3 +123,18 @@ def test_few_rows_read_more_lines_at_a_time_where_units_wait_for_l3(images, outp
     halves = replace(OF_FEW_CORES, unit_bits=256)
     default = default_tile(TileChoice(find_contraction(window.func), halves))
     assert (default["nr"], default["pack"]) == (nr, pack)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "pack"),
+    [
+        (30, 3600, PACK_FIRST),
+        (30, 80, PACK_NOTHING),  # few tiles
+        (24, 3600, PACK_NOTHING),  # halves of vectors
+        (50, 3600, PACK_NOTHING),  # a mask for one vector of many
+    ],
+)
+def test_a_weight_of_few_vectors_that_a_mask_ends_is_packed(columns, rows, pack):
+    nest = find_contraction(ts.workload("matmul", m=rows, n=columns, k=270).func)
+    made = TileChoice(nest, replace(OF_FEW_CORES, unit_bits=256))
+    assert made.blocks(8, ceil(columns / made.lanes) * made.lanes)["pack"] == pack
