@@ -113,7 +113,13 @@ define <16 x float> @tunesmith_vdpbf16ps_512(<16 x float> %sums, <16 x i32> %a, 
 DOT_INSTRUCTIONS = (
     VDPBF16PS_512,
     VPDPBUSD_512,
-    DotInstruction("vpdpbusd", "avxvnni", 8, 4, "uint8", "int8", "llvm.x86.avx512.vpdpbusd.256", adds=True),
+    *(
+        DotInstruction(
+            *("vpdpbusd", feature, 8, 4, "uint8", "int8", "llvm.x86.avx512.vpdpbusd.256"),
+            adds=True,
+        )
+        for feature in ("avx512vnni", "avxvnni")
+    ),
     DotInstruction("usdot", "i8mm", 4, 4, "uint8", "int8", "llvm.aarch64.neon.usdot.v4i32.v16i8", adds=True),
     DotInstruction("sdot", "dotprod", 4, 4, "int8", "int8", "llvm.aarch64.neon.sdot.v4i32.v16i8", adds=True),
     DotInstruction(
@@ -126,15 +132,19 @@ DOT_INSTRUCTIONS = (
 """Those known here, the one that sums most in front."""
 
 
-def dot_instruction(target: Any, data_dtype: str, weight_dtype: str) -> DotInstruction | None:
+def dot_instruction(
+    target: Any, data_dtype: str, weight_dtype: str, depth: int | None = None
+) -> DotInstruction | None:
     """Return the best instruction of a target's CPU for operands of these types, None where it has none.
 
-    Operands that it takes only in `WIDE` are to be widened.
+    Operands that it takes only in `WIDE` are to be widened. ``depth``: how long sums are of which its
+    operands are to be whole parts; None: any.
     """
     types = (data_dtype, weight_dtype)
     wide = (WIDE, WIDE) if all(each in WIDENED for each in types) else types
     fitting = (i for i in DOT_INSTRUCTIONS if (i.data_dtype, i.weight_dtype) in (types, wide))
-    return next((i for i in fitting if has_feature(target, i.feature)), None)
+    whole = (i for i in fitting if depth is None or depth % i.elements == 0)
+    return next((i for i in whole if has_feature(target, i.feature)), None)
 
 
 @cache

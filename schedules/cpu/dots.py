@@ -64,6 +64,13 @@ _MOST_UNTURNED = 64
 # 4096 x 4096 16 rows 0.68, 24 rows 0.77, 32 rows 0.90; by 3072 x 768 6 rows 0.87, 12 rows 1.10; by
 # 1024 x 1024 6 rows 0.94.
 _MOST_ROWS_OF_BYTES, _FEW_ROWS_OF_BYTES, _TIMES_L2 = 32, 6, 4
+# Sums that are no whole vectors are read in halves or quarters of these, where panels would be filled up: so
+# many rows for instructions of four products and of two. On 2 threads of a Zen 4, over times of `quantized`:
+# halves of four, 8, 24 and 40 rows by 1000 x 672 0.32, 0.54 and 0.70, 32 by 4096 x 4064 0.74; halves of two,
+# 4 and 8 by 1960 x 1168 0.40 and 0.66, 8 by 4096 x 4080 0.77, with AVX2 8 and 16 by 1960 x 1160 0.88 and
+# 1.48; quarters of two, 8 by 444 x 1304 1.27, without VNNI 4 and 8 by 1960 x 1160 0.32 and 0.55. A row takes
+# 0.16 to 0.3 of the time of `general`.
+_MOST_ROWS_CUT = {(4, 2): 32, (2, 2): 8, (2, 4): 4}
 # With more rows than these, tiles of a single one read the weight too often.
 _FEW = 8
 # The lanes of a vector of partial sums are added one by one: shorter sums spend their time on that.
@@ -155,12 +162,12 @@ def dots_space(func: Any, target: Any, most_rows: int | None = None) -> KnobSpac
     if nest is None:
         return None
     machine, instruction = facts(target), _instruction(nest, target)
-    lanes, registers = machine.lanes(nest.dtype), machine.vector_registers
+    lanes = instruction.lanes if instruction else machine.lanes(nest.dtype)
+    registers = machine.vector_registers
     step = instruction.elements if instruction else lanes
     floating = nest.data_dtype.startswith(("float", "bfloat")) and nest.dtype.startswith("float")
-    if not (floating or instruction) or not _fits(
-        nest, _most_rows(nest, machine) if most_rows is None else most_rows
-    ):
+    most = _most_rows(nest, machine, instruction) if most_rows is None else most_rows
+    if not (floating or instruction) or not _fits(nest, most):
         return None
     # Where there are masks, the last vector of a sum may be a part of one, but of copies (`im2col`).
     masked = machine.has_masks and instruction is None and most_rows is None
@@ -252,10 +259,12 @@ def _is_worth_fetching(nest: Contraction, machine: Facts) -> bool:
     return nest.weight_bytes > machine.l3_bytes if nest.has_single_row else weight_exceeds_l2(nest, machine)
 
 
-def _most_rows(nest: Contraction, machine: Facts) -> int:
+def _most_rows(nest: Contraction, machine: Facts, instruction: DotInstruction | None) -> int:
     """Return how many rows are not worth panels of the weight."""
     lanes = machine.lanes(nest.dtype)
     cut = nest.depth % lanes != 0
+    if instruction and instruction.lanes < lanes:
+        return _MOST_ROWS_CUT[instruction.products, lanes // instruction.lanes]
     if has_halves(nest):
         if nest.columns <= lanes and not cut:
             return _MOST_OF_A_VECTOR
@@ -280,7 +289,7 @@ def _instruction(nest: Contraction, target: Any) -> DotInstruction | None:
     """Return what sums several products of integers, where the CPU has it."""
     if nest.dtype != "int32" or not nest.data_first:
         return None
-    return dot_instruction(target, nest.data_dtype, nest.weight_dtype)
+    return dot_instruction(target, nest.data_dtype, nest.weight_dtype, nest.depth)
 
 
 DOTS = ScheduleRule(

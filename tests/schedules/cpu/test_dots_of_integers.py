@@ -59,6 +59,8 @@ def machine(mcpu, triple):
         ("quantized_linear", {"m": 1, "n": 40, "k": 1024, "zero": 7}, "uint8"),
         ("quantized_linear", {"m": 3, "n": 96, "k": 512}, "uint8"),
         ("quantized_linear", {"m": 12, "n": 50, "k": 576, "zero": 255}, "uint8"),
+        ("quantized_linear", {"m": 3, "n": 50, "k": 544, "zero": 255}, "uint8"),  # halves of vectors
+        ("quantized_linear", {"m": 3, "n": 96, "k": 528}, "uint8"),  # or others
         ("linear_relu", {"m": 2, "n": 33, "k": 640}, "int8"),
         ("matmul", {"m": 1, "n": 64, "k": 512, "transpose": "NT"}, "int8"),
     ],
@@ -95,6 +97,30 @@ def test_what_other_cpus_compute_is_right_in_c(mcpu, triple, types, instruction,
     a, b, right = drawn(3, 26, 1024, *types)
     schedule = DOTS.scheduled(product(3, 26, 1024, *types), machine(mcpu, triple))
     output = np.empty((3, 26), "int32")
+    function, _ = compiled_c(c_source(schedule, "kernel"), "kernel")
+    function(a, b, output)
+    np.testing.assert_array_equal(output, right)
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "depth", "instruction", "most_rows"),
+    [
+        ("znver4", 1056, r"vpdpbusd.*%ymm", 32),
+        ("znver4", 1040, r"vpdpwssd.*%ymm", 8),  # as LLVM has it add the products
+        ("znver4", 1048, r"vpdpwssd.*%xmm", 4),
+        ("alderlake", 1048, r"vpdpwssd.*%xmm", 8),
+        ("haswell", 1048, r"vpmaddwd.*%xmm", 8),
+    ],
+)
+def test_sums_that_are_no_whole_vectors_are_summed_in_parts_of_them(
+    mcpu, depth, instruction, most_rows, compiled_c
+):
+    target = machine(mcpu, X86)
+    a, b, right = drawn(most_rows, 64, depth, "uint8", "int8")
+    schedule, rule = ts.apply_default(product(most_rows, 64, depth), target)
+    assert rule is DOTS and DOTS.space(product(most_rows + 1, 64, depth), target) is None
+    assert re.search(instruction, tvm.compile(schedule.mod, target=target).mod.inspect_source("asm"))
+    output = np.empty((most_rows, 64), "int32")
     function, _ = compiled_c(c_source(schedule, "kernel"), "kernel")
     function(a, b, output)
     np.testing.assert_array_equal(output, right)
