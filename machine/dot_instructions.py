@@ -113,13 +113,10 @@ define <16 x float> @tunesmith_vdpbf16ps_512(<16 x float> %sums, <16 x i32> %a, 
 DOT_INSTRUCTIONS = (
     VDPBF16PS_512,
     VPDPBUSD_512,
-    *(
-        DotInstruction(
-            *("vpdpbusd", feature, 8, 4, "uint8", "int8", "llvm.x86.avx512.vpdpbusd.256"),
-            adds=True,
-        )
-        for feature in ("avx512vnni", "avxvnni")
+    DotInstruction(
+        "vpdpbusd", "avx512vnni", 8, 4, "uint8", "int8", "llvm.x86.avx512.vpdpbusd.256", adds=True
     ),
+    DotInstruction("vpdpbusd", "avxvnni", 8, 4, "uint8", "int8", "llvm.x86.avx512.vpdpbusd.256", adds=True),
     DotInstruction("usdot", "i8mm", 4, 4, "uint8", "int8", "llvm.aarch64.neon.usdot.v4i32.v16i8", adds=True),
     DotInstruction("sdot", "dotprod", 4, 4, "int8", "int8", "llvm.aarch64.neon.sdot.v4i32.v16i8", adds=True),
     DotInstruction(
