@@ -98,6 +98,16 @@ def test_panels_of_a_weight_of_memory_are_not_written_first(m, k, pack):
     assert choice(OF_FEW_CORES, m=m, n=712, k=k).blocks(5, 80)["pack"] == pack
 
 
+@pytest.mark.parametrize(
+    ("m", "products", "by_columns"),
+    [(32, 4, 1), (32, 1, 0), (200, 4, 0)],  # of floats packing is less, of many rows waiting is more
+)
+def test_threads_share_panels_whose_groups_take_longer_to_pack_than_one_waits(m, products, by_columns):
+    """Of 13 panels one thread has 7; by rows each would pack all."""
+    made = choice(OF_FEW_CORES, products=products, m=m, n=416, k=640)
+    assert made.blocks(4, 32)["split_columns"] == by_columns
+
+
 @pytest.mark.parametrize(("channels", "fed"), [(64, True), (3, False)])
 def test_tiles_of_a_window_have_as_many_rows_as_l2_feeds(channels, fed):
     """Panels of 3 channels stay in L1: three rows by five vectors compute the least."""
