@@ -69,7 +69,7 @@ _MOST_ROWS_OF_BYTES, _FEW_ROWS_OF_BYTES, _TIMES_L2 = 32, 6, 4
 # halves of four, 8, 24 and 40 rows by 1000 x 672 0.32, 0.54 and 0.70, 32 by 4096 x 4064 0.74; halves of two,
 # 4 and 8 by 1960 x 1168 0.40 and 0.66, 8 by 4096 x 4080 0.77, with AVX2 8 and 16 by 1960 x 1160 0.88 and
 # 1.48; quarters of two, 8 by 444 x 1304 1.27, without VNNI 4 and 8 by 1960 x 1160 0.32 and 0.55. A row takes
-# 0.16 to 0.3 of the time of `general`.
+# 0.09 to 0.37 of the time of `general`.
 _MOST_ROWS_CUT = {(4, 2): 32, (2, 2): 8, (2, 4): 4}
 # With more rows than these, tiles of a single one read the weight too often.
 _FEW = 8

@@ -71,7 +71,7 @@ def leave_out_padding(
     if not nest.padded:
         return
     node = sch.get(block)
-    source = node.reads[nest.data].source.name
+    source = _data_of(node, nest)
     read = next(load for load in loads_of(node.body) if load.source.name == source)
     ranges: list[int] = []
     for axis, limits in zip(nest.padded, nest.ranges_read(mr), strict=True):
@@ -97,12 +97,16 @@ def leave_out_tiles(sch: s_tir.Schedule, block: Any, nest: Contraction, loops: M
     loops : mapping of int to LoopRV
         The loops over outputs or tiles of them, by what the axes call them.
     """
-    node = sch.get(block)
-    operands = [read.source for read in node.reads if not read.source.same_as(node.writes[0].source)]
-    source = operands[nest.data].name
+    source = _data_of(sch.get(block), nest)
     for axis in nest.padded:
         if axis.row is not None and axis.rows > 1:
             _mark(sch, loops[axis.row], source, axis)
+
+
+def _data_of(block: Any, nest: Contraction) -> str:
+    """Return the name of the data of a block, which may read the sums it adds to as well."""
+    operands = [read.source for read in block.reads if not read.source.same_as(block.writes[0].source)]
+    return str(operands[nest.data].name)
 
 
 def _mark(sch: s_tir.Schedule, loop: Any, source: str, axis: PaddedAxis) -> None:
