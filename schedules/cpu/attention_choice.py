@@ -197,8 +197,10 @@ class AttentionChoice:
         for cost in (1.0, _CUT) if nest.m > 1 else ():
             shares = even_shares(nest, self.machine.cores, cost)
             block = self._block(mr, shares.parts)
-            as_usual = shares.parts == 1 or self._is_shared_in_blocks(mr) or nest.m % (block or 1) == 0
-            if block and (as_usual or (cost == _CUT and not nest.chosen)):
+            if not block:
+                continue
+            as_usual = shares.parts == 1 or nest.m % block == 0 or self._is_shared_in_blocks(mr)
+            if as_usual or (cost == _CUT and not nest.chosen):
                 return shares, block
         return Shares(1, 1), self._block(mr, 1)
 
