@@ -12,6 +12,7 @@ from typing import Any
 from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
+from .block_choice import default_blocks
 from .even_parts import divisors
 from .flat_rows import schedule_tiles, tiles_algorithm, tiles_of_lines_or_all
 from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
@@ -53,7 +54,7 @@ def default_tile(choice: TileChoice) -> dict[str, int]:
         mr = next((r for r in whole if r > most), even)
     mr, vectors = choice.whole_rows_tile() or choice.cheaper_tile(mr, choice.wide_vectors(mr))
     nr = vectors * lanes
-    return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr)}
+    return {"lanes": lanes, "mr": mr, "nr": nr, **default_blocks(choice, mr, nr)}
 
 
 CONV2D = ScheduleRule(

@@ -10,6 +10,7 @@ from tvm import s_tir
 from ..forms.flat_rows import find_flat_rows, restate
 from ..nests.contraction import find_contraction
 from ..space import Constraint, Knob, Knobs, KnobSpace
+from .block_choice import default_blocks
 from .register_tile import register_tile
 from .tile_choice import ROW_STREAMS, TileChoice
 from .tile_space import tile_space
@@ -53,7 +54,7 @@ def tiles_of_lines_or_all(func: Any, choice: TileChoice, default: Knobs) -> Knob
     if one_axis.columns != nest.columns:  # of one column and many rows it is the rows that are columns
         return lines
     flat = replace(choice, nest=one_axis)
-    tile = {**default, "mr": rows, **flat.blocks(rows, default["nr"])}
+    tile = {**default, "mr": rows, **default_blocks(flat, rows, default["nr"])}
     cost = choice.cost_of(found.rows, rows, vectors)
     by_lines = nest.outer_rows * choice.cost_of(nest.row_extent, default["mr"], vectors)
     is_cheaper = not nest.padded and cost < _WORTH_ONE_AXIS * by_lines

@@ -10,6 +10,7 @@ from typing import Any
 from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
+from .block_choice import default_blocks
 from .even_parts import dividing_lanes
 from .flat_rows import schedule_tiles, tiles_algorithm, tiles_of_lines_or_all
 from .shared_panels import shares_columns, tile_of_shared_panels
@@ -73,7 +74,7 @@ def _default(choice: TileChoice) -> dict[str, int]:
         rows = range(_LEAST_ROWS, min(ROW_STREAMS, nest.row_extent) + 1)
         mr, vectors = tile_of_shared_panels(choice, mr, vectors, rows)
     nr = vectors * lanes
-    return {"lanes": lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr), **pack}
+    return {"lanes": lanes, "mr": mr, "nr": nr, **default_blocks(choice, mr, nr), **pack}
 
 
 def _tile_of_shared_rows(choice: TileChoice) -> tuple[int, int] | None:

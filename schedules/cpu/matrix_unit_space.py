@@ -11,6 +11,7 @@ from ...machine.tile_instructions import TILE_ROWS, TileInstruction, tile_instru
 from ..nests.contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..passes.tile_step import fits_tiles, rows_of_parts
 from ..space import Constraint, Knob, Knobs, KnobSpace
+from .block_choice import default_blocks, shares_rows
 from .even_parts import divisors
 from .tile_choice import TileChoice, tile_choice
 from .tile_space import beside_constraint, blocking_constraints
@@ -83,7 +84,7 @@ def matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     )
     if choice.lanes != instruction.lanes or not _is_worth_it(choice, instruction, mr, depth):
         return None
-    threads = 1 if choice.shares_rows(mr, choice.threads, _MUCH_DATA) else choice.threads
+    threads = 1 if shares_rows(choice, mr, _MUCH_DATA) else choice.threads
     nr = columns_of_tile(choice, mr, threads)
     default = {"lanes": choice.lanes, "mr": mr, "nr": nr, "depth": depth, **_blocks(choice, mr, nr)}
     default["beside"] = choice.weight.most_beside(default, BESIDE)
@@ -98,7 +99,7 @@ def _blocks(choice: TileChoice, mr: int, nr: int) -> Knobs:
     x 1024 0.74, 1024 rows by 512 x 512 0.85, 512 by 1024 x 4096 0.75; bfloat16 0.87 to 1.01. Pixels of
     convolutions, which lie together, take 0.95 to 1.15.
     """
-    blocks = choice.blocks(mr, nr, _MUCH_DATA)
+    blocks = default_blocks(choice, mr, nr, _MUCH_DATA)
     one_by_one = choice.nest.plain and blocks["pack"] == PACK_IN_BLOCK and blocks["split_columns"]
     return {**blocks, "block_rows": 1} if one_by_one else blocks
 

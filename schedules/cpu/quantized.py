@@ -21,6 +21,7 @@ from ..dot_product import with_instruction
 from ..nests.contraction import Contraction, find_contraction, weight_exceeds_l2
 from ..rule import ScheduleRule
 from ..space import Knobs, KnobSpace
+from .block_choice import default_blocks
 from .register_tile import register_tile
 from .shared_panels import shares_columns
 from .tile_choice import CLEARLY, FMAS_IN_FLIGHT, ROW_STREAMS, TileChoice, tile_choice
@@ -90,7 +91,7 @@ def _default(choice: TileChoice) -> dict[str, int]:
     if not choice.temporaries:
         mr, vectors = _tile_of_less_padding(choice, mr, vectors)
     nr = vectors * choice.lanes
-    return {"lanes": choice.lanes, "mr": mr, "nr": nr, **choice.blocks(mr, nr)}
+    return {"lanes": choice.lanes, "mr": mr, "nr": nr, **default_blocks(choice, mr, nr)}
 
 
 def _tile_of_less_padding(choice: TileChoice, mr: int, vectors: int) -> tuple[int, int]:

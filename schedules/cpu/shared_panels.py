@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .block_choice import default_blocks
 from .tile_choice import VECTOR_CANDIDATES, TileChoice
 from .weight_panels import PACK_FIRST
 
@@ -29,7 +30,7 @@ def tile_of_shared_panels(choice: TileChoice, mr: int, vectors: int, rows: Itera
     rows : iterable of int
         Rows that the other may have.
     """
-    nest, blocks = choice.nest, choice.blocks(mr, vectors * choice.lanes)
+    nest, blocks = choice.nest, default_blocks(choice, mr, vectors * choice.lanes)
     if not nest.is_turned or blocks["split_columns"]:
         return mr, vectors
     tiles = [
@@ -51,4 +52,4 @@ def tile_of_shared_panels(choice: TileChoice, mr: int, vectors: int, rows: Itera
 
 def shares_columns(choice: TileChoice, mr: int, vectors: int) -> bool:
     """Tell whether threads share the panels of such a tile."""
-    return bool(choice.blocks(mr, vectors * choice.lanes)["split_columns"])
+    return bool(default_blocks(choice, mr, vectors * choice.lanes)["split_columns"])

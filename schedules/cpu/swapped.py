@@ -31,6 +31,7 @@ from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from ..transforms import transpose_last, vectorize_last
+from .block_choice import default_blocks
 from .matrix_unit import schedule_matrix_unit
 from .register_tile import register_tile
 from .tile_choice import ROW_STREAMS, TileChoice, tile_choice, tile_cost
@@ -136,7 +137,7 @@ def _default(choice: TileChoice, squares: int, is_from_memory: bool) -> dict[str
         if tiles:
             mr, vectors, block_rows = min(tiles, key=cost)
             nr = vectors * choice.lanes
-            blocks, panels = choice.blocks(mr, nr), choice.panels(nr)
+            blocks, panels = default_blocks(choice, mr, nr), choice.panels(nr)
             if is_from_memory:
                 blocks |= {"split_columns": 0, "pack": PACK_FIRST, "block_columns": panels}
             elif not blocks["split_columns"] and choice.row_tiles(mr) > choice.threads * block_rows:
@@ -155,7 +156,7 @@ def _tiles(choice: TileChoice, vectors: int, squares: int) -> Iterator[tuple[int
     if nest.columns % (vectors * choice.lanes):
         return
     for mr in range(min(ROW_STREAMS, choice.fitting_rows(vectors)), 0, -1):
-        near = choice.blocks(mr, vectors * choice.lanes)["block_rows"]
+        near = default_blocks(choice, mr, vectors * choice.lanes)["block_rows"]
         most = min(_BLOCK_ROWS // mr, near)
         whole = [b for b in range(1, most + 1) if nest.row_extent % (mr * b) == 0 and mr * b % squares == 0]
         if whole:

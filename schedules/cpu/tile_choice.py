@@ -1,4 +1,4 @@
-"""What a default register tile is chosen by: its cost, the registers it fits, the blocks that caches hold.
+"""What a default register tile is chosen by: its cost, and the registers it fits.
 
 Everything follows from the target's vectors, registers and caches and from the extents of the nest; no
 number belongs to one machine or one shape.
@@ -15,8 +15,7 @@ import tvm
 
 from ...machine.facts import Facts, facts
 from ..nests.contraction import Contraction
-from .even_parts import LEAST_LANES, UNEVEN, even_divisor, even_part
-from .weight_panels import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
+from .even_parts import LEAST_LANES
 from .weight_reading import WeightReading
 
 # A step of the sum needs one register for the broadcast of a data value.
@@ -53,20 +52,6 @@ _FED_ROWS = 4
 _LEAST_ROWS = 3
 CLEARLY = 0.95
 
-# Data, results and other processes want their part of a thread's share of L3. By
-# tuning.measuring.measurement.measure on 2 threads of a Zen 5 with 32 MiB, matmul 2048^3: 463 to 473 GFLOP/s
-# with 1 to 4 MiB of panels in a block, 456 with 8 MiB; in noisier minutes 470 and 433.
-_SHARERS_OF_L3 = 16
-
-# So many panels of long sums may fill half of a thread's share: data are read once for each block of them. On
-# 2 threads of a Zen 3, 512 rows by 4096 columns, 11008 products: 302 ms with 4, 310 with 2, 356 with 1.
-_FEWEST_PANELS = 4
-
-# Panels keep to this part of L2 where L3 is far away. On 2 threads of a Xeon, 2 MiB of L2 and 480 of L3, time
-# over that of many panels: 128 rows by 3072 x 768 0.85, by 768 x 3072 0.86, 64 by 4096 x 4096 0.71, 512 by
-# 4096 x 4096 0.77, 1024 cubed 0.96, 2048 0.87.
-_PART_OF_L2 = 4
-
 # Turned data are worth their copy where so many panels meet them, and they fill half of L2. Products of data
 # that lie along the rows, 2 threads of a Zen 3: 128 x 768 x 768 take 0.77 of the time, 1024^3, where steps of
 # the sum are a power of two apart, 0.62; but 768 x 64 x 384, with 4 panels, 1.06, and 100 x 300 x 200 1.1.
@@ -81,21 +66,6 @@ _WORTH_HALVES = 1.1
 
 # Vectors of a tile.
 VECTOR_CANDIDATES = (1, 2, 3, 4, 6, 8)
-
-# Vectors of which the busiest thread has more than so many times its part, where the last panel is narrow.
-_WAITING = 1.08
-
-# So many rows of multiply-adds take as long as to write panels to memory and to read them again, where L3
-# does not hold them: threads rather pack for themselves and wait. 128 pixels of 480 to 712 channels, 7x7,
-# take 0.85 of the time, 100 rows by 712 x 20000 0.74 (2 threads of a Zen 4).
-_ROWS_OF_A_PASS = 16
-# Groups that an instruction sums take longer to pack, and rows less: so many for each of its products. 2
-# images of 8x8 pixels of 232 to 408 channels, 3x3 by 2, of bytes take 0.87 of the time, of 128 to 456 0.86,
-# 16 rows by 480 x 640 0.82; of 10x10 of 128 to 200, of whose 7 panels one thread has 4, 1.1 (also there).
-_ROWS_OF_GROUPS = 2
-
-# Tiles of rows of which the busiest thread has more than so many times its part: others would wait for it.
-_UNEVEN_TILES = 4 / 3
 
 
 @dataclass(frozen=True)
@@ -146,7 +116,7 @@ class TileChoice:
         return cores if self.nest.is_worth_threads and not shared else 1
 
     @property
-    def _item(self) -> int:
+    def item_bytes(self) -> int:
         """Bytes of an operand: where one instruction sums several products, as much narrower than a sum."""
         return int(tvm.DataType(self.nest.dtype).bits) // 8 // self.products
 
@@ -236,13 +206,13 @@ class TileChoice:
 
     def _streams_from_l2(self, vectors: int) -> bool:
         """Tell whether units that take whole registers meet a window's panel that L1 does not hold."""
-        far = self.nest.depth * vectors * self.lanes * self._item > self.machine.l1_bytes
+        far = self.nest.depth * vectors * self.lanes * self.item_bytes > self.machine.l1_bytes
         return far and self.nest.depth > self.nest.channels and not self.machine.takes_halves
 
     def _exceeds_l2(self, mr: int, vectors: int) -> bool:
         """Tell whether L2 does not hold a panel so wide while tiles of rows stream past it, but should."""
         nr = vectors * self.lanes
-        far = self.nest.depth * nr * self._item > _HELD * self.machine.l2_bytes
+        far = self.nest.depth * nr * self.item_bytes > _HELD * self.machine.l2_bytes
         return far and not self.weight.is_read_from_l3(self.row_tiles(mr), nr)
 
     def cost_of_busiest(self, mr: int, vectors: int) -> float:
@@ -261,122 +231,6 @@ class TileChoice:
             return self.computed_columns(vectors)
         axes = [[1 - zeros / nest.extents[a.tap] for zeros in a.shared_zeros(nr)] for a in nest.filled]
         return vectors * sum(prod(parts) for parts in zip(*axes, strict=True))
-
-    def blocks(self, mr: int, nr: int, much_data: int = 0) -> dict[str, int]:
-        """Choose the blocks, who shares what, and where panels are packed.
-
-        Threads share the rows where `packs_alone` holds. Of larger weights they share the columns where the
-        panels can be dealt out evenly: each then packs its own, and all read the data. They share the rows
-        otherwise, and where nothing is packed in the call and data are larger than the weight. A block's rows
-        keep to half of L2, where each panel meets them; its panels keep to a part of a thread's share of L3,
-        which others use as well: more would be evicted between one block of rows and the next. ``much_data``:
-        threads also share the rows where data are so many times the weight, and this is packed in the call; 0
-        for never.
-        """
-        nest, machine = self.nest, self.machine
-        panels, tiles = self.panels(nr), self.row_tiles(mr)
-        item = self._item
-        settled = self._settled_packing(tiles, mr, nr)
-        if not nest.is_worth_threads:
-            pack = PACK_IN_BLOCK if settled is None else settled
-            return {"block_rows": tiles, "block_columns": panels, "split_columns": 1, "pack": pack}
-        threads = self.threads
-        times = much_data if settled is None else 1
-        rows_in_l2 = machine.l2_bytes // 2 // (nest.channels * mr * item)
-        # A thread of several blocks of rows would wait for panels that all pack first: by columns 512 cubed
-        # takes 0.95 of the time, 512 by 384 x 512 0.93, 1024 by 640 x 256 0.95 (2 threads of a Zen 5).
-        alone = self.packs_alone and (settled == PACK_NOTHING or ceil(tiles / threads) <= rows_in_l2)
-        by_columns = self._shares_columns(nr, tiles, alone)
-        by_columns = by_columns and not (times and self.shares_rows(mr, threads, times))
-        most = self._panels_in_cache(nest.depth * nr * item)
-        columns = even_part(panels, most, threads if by_columns else 1)
-        whole = nest.is_turned or (self.products > 1 and machine.has_masks and not nest.constant_weight)
-        if whole and panels % columns:
-            columns = even_divisor(panels, most, threads if by_columns else 1)
-        if settled is None and not by_columns:
-            settled = self._settled_packing(ceil(tiles / threads), mr, nr)
-        # Rows of one block, and what is left of them, can be cut off where no panels are packed for it.
-        one_block = settled == PACK_NOTHING and by_columns
-        rows = tiles if one_block else even_part(tiles, rows_in_l2, 1 if by_columns else threads)
-        if by_columns and 2 * rows <= min(tiles, rows_in_l2):
-            # No size is even: of 7 tiles, of which L2 holds 4, each by itself would read all panels anew.
-            # 49 rows by 4608 x 512 take 0.88 of the time, on 2 threads of a Zen 5.
-            rows = ceil(tiles / ceil(tiles / rows_in_l2))
-        if not by_columns and not nest.plain and nest.row_extent % mr:
-            # Of tiles that have conditions LLVM keeps those of one line in registers, and spills others.
-            rows = min(rows, nest.tiles_in_line(mr))
-        rows = self.whole_lines(mr, rows)
-        # Several blocks of rows would pack the weight again each.
-        packs_own = by_columns or (self.weight.is_held and ceil(tiles / rows) <= threads)
-        pack = (PACK_IN_BLOCK if packs_own else PACK_FIRST) if settled is None else settled
-        return {
-            "block_rows": rows,
-            "block_columns": columns,
-            "split_columns": int(by_columns),
-            "pack": pack,
-        }
-
-    def _shares_columns(self, nr: int, tiles: int, alone: bool) -> bool:
-        """Tell whether threads share the columns, by how wide panels are, and how many tiles rows have.
-
-        ``alone``: whether a thread would pack for its own rows.
-        """
-        threads, panels = self.threads, self.panels(nr)
-        if alone and ceil(tiles / threads) * threads <= _UNEVEN_TILES * tiles:
-            return False
-        if self.nest.filled and tiles >= 8 * threads:
-            # Panels of different phases have one tap or several: shared, they keep one thread waiting.
-            return False
-        if tiles >= 8 * threads and self.weight.is_held and self._is_left_waiting(nr):
-            return False
-        uneven = ceil(panels / threads) * threads / panels - 1
-        worth_waiting = uneven * self.nest.all_rows <= self._rows_of_packing
-        return panels >= 8 * threads or tiles < threads or worth_waiting
-
-    @property
-    def _rows_of_packing(self) -> int:
-        """Return the rows whose multiply-adds take as long as what threads save that share the panels."""
-        if self.nest.weight_bytes > self.machine.kept_by_l3:
-            return _ROWS_OF_A_PASS
-        return 0 if self.products == 1 or self.nest.constant_weight else _ROWS_OF_GROUPS * self.products
-
-    def _is_left_waiting(self, nr: int) -> bool:
-        """Tell whether a thread waits for others because the last panel is narrow: see `narrow_panels`.
-
-        Of 7 vectors in panels of two one thread has 3. 4 of 16x16 pixels, 32 to 104 channels, 3x3, take 0.92
-        of the time if threads share the rows, on 2 threads of a Zen 5; 144 rows by 240 x 256 that is turned,
-        of which one thread has 7 of 15, 1.04.
-        """
-        vectors = ceil(self.nest.columns / self.lanes)
-        computed = self.columns_of_busiest(nr // self.lanes, self.threads)
-        return self.products == 1 and computed > _WAITING * vectors
-
-    def _panels_in_cache(self, panel: int) -> int:
-        """Return how many panels of so many bytes a block may have, or 0: it has one then."""
-        machine, share = self.machine, self.machine.l3_bytes // self.machine.cores
-        if machine.has_far_l3:
-            return machine.l2_bytes // _PART_OF_L2 // panel
-        return max(share // _SHARERS_OF_L3 // panel, min(_FEWEST_PANELS, share // 2 // panel))
-
-    def shares_rows(self, mr: int, threads: int, times: int) -> bool:
-        """Tell whether threads share the rows: data exceed the weight so many times, and go into even parts.
-
-        Each thread then reads and writes places of its own, which the other's cache need not give up.
-        """
-        nest, tiles = self.nest, self.row_tiles(mr)
-        cut = nest.row_extent % mr != 0
-        parts = nest.outer_rows if cut else tiles
-        item = int(tvm.DataType(nest.data_dtype).bits) // 8
-        more = nest.all_rows * nest.channels * item > times * nest.weight_bytes
-        even = ceil(parts / threads) * threads <= UNEVEN * parts
-        return more and tiles >= 8 * threads and even and not (cut and nest.plain)
-
-    def _settled_packing(self, tiles: int, mr: int, nr: int) -> int | None:
-        """Return where panels are packed, beforehand or nowhere; None where who shares what decides it."""
-        if self.nest.constant_weight:
-            return PACK_FIRST
-        starves = self.weight.starves(self.row_tiles(mr), mr, nr)
-        return PACK_NOTHING if self.weight.is_soon_read(tiles, nr) and not starves else None
 
     def is_worth_staging(self, nr: int) -> bool:
         """Tell whether data that lie along the rows are whole squares to be turned, often read from afar."""

@@ -11,6 +11,7 @@ from tunesmith.schedules import rules_for
 from tunesmith.schedules.analysis import block_names
 from tunesmith.schedules.assembly import summing_loops
 from tunesmith.schedules.code_generation import finished, generate_code
+from tunesmith.schedules.cpu.block_choice import default_blocks
 from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.cpu.matmul import MATMUL
 from tunesmith.schedules.cpu.tile_choice import tile_choice
@@ -163,7 +164,8 @@ def test_l2_holds_what_threads_need_that_pack_for_themselves(shape, transpose, a
 @pytest.mark.parametrize(("cores", "by_rows"), [(2, True), (5, True), (9, False)])
 def test_threads_share_tiles_of_rows_that_are_even_enough(cores, by_rows):
     nest = find_contraction(ts.workload("matmul", m=96, n=432, k=300).func)
-    blocks = tile_choice(nest, cpu("x86-64-v4", cores=cores)).blocks(8, 48)  # of 12 tiles of rows, 9 panels
+    choice = tile_choice(nest, cpu("x86-64-v4", cores=cores))
+    blocks = default_blocks(choice, 8, 48)  # of 12 tiles of rows, 9 panels
     assert (blocks["split_columns"] == 0) == by_rows
 
 

@@ -1,4 +1,4 @@
-"""What blocks of tiles follow from: the caches of a machine that this one need not be."""
+"""What tiles and their blocks follow from: the caches of a machine that this one need not be."""
 
 from dataclasses import replace
 from math import ceil
@@ -7,6 +7,7 @@ import pytest
 import tunesmith as ts
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
+from tunesmith.schedules.cpu.block_choice import default_blocks
 from tunesmith.schedules.cpu.conv2d import default_tile
 from tunesmith.schedules.cpu.tile_choice import TileChoice
 from tunesmith.schedules.cpu.weight_panels import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
@@ -27,14 +28,14 @@ def choice(machine, products=1, **shape):
 )
 def test_panels_of_a_block_keep_to_a_part_of_l2_where_l3_is_far(k, panels):
     """A panel of 64 columns has 256 bytes for each step of the sum; half a MiB is a quarter of L2."""
-    blocks = choice(OF_MANY_CORES, m=512, n=4096, k=k).blocks(6, 64)
+    blocks = default_blocks(choice(OF_MANY_CORES, m=512, n=4096, k=k), 6, 64)
     assert blocks["block_columns"] == panels
 
 
 def test_blocks_have_more_panels_where_l3_is_near():
     """A sixteenth of a share of 16 MiB, or four where these are less than half of it."""
-    assert choice(OF_FEW_CORES, m=512, n=4096, k=256).blocks(6, 64)["block_columns"] == 16
-    assert choice(OF_FEW_CORES, m=512, n=4096, k=2048).blocks(6, 64)["block_columns"] == 4
+    assert default_blocks(choice(OF_FEW_CORES, m=512, n=4096, k=256), 6, 64)["block_columns"] == 16
+    assert default_blocks(choice(OF_FEW_CORES, m=512, n=4096, k=2048), 6, 64)["block_columns"] == 4
 
 
 @pytest.mark.parametrize(
@@ -58,24 +59,24 @@ def test_panels_are_fetched_where_l3_is_far_and_l2_does_not_hold_them(machine, n
 )
 def test_threads_share_rows_where_a_narrow_panel_would_keep_one_waiting(n, k, rows, by_columns):
     made = choice(OF_FEW_CORES, m=rows, n=n, k=k, transpose="NT")
-    assert made.blocks(8, 32)["split_columns"] == by_columns
+    assert default_blocks(made, 8, 32)["split_columns"] == by_columns
 
 
 @pytest.mark.parametrize(("m", "by_columns"), [(384, 0), (512, 1)])
 def test_threads_share_rows_of_a_weight_in_l2_where_each_has_one_block_of_them(m, by_columns):
     """Half of L2 holds 42 tiles of 6 rows: of 43, in two blocks, all would wait for panels packed first."""
-    blocks = choice(OF_FEW_CORES, m=m, n=512, k=512).blocks(6, 64)
+    blocks = default_blocks(choice(OF_FEW_CORES, m=m, n=512, k=512), 6, 64)
     assert (blocks["split_columns"], blocks["pack"]) == (by_columns, PACK_IN_BLOCK)
 
 
 def test_operands_of_several_products_fit_more_panels():
-    assert choice(OF_MANY_CORES, 4, m=512, n=4096, k=1024).blocks(32, 32)["block_columns"] == 16
+    assert default_blocks(choice(OF_MANY_CORES, 4, m=512, n=4096, k=1024), 32, 32)["block_columns"] == 16
 
 
 @pytest.mark.parametrize(("n", "packed"), [(256, False), (448, False), (512, True), (640, True)])
 def test_a_weight_of_half_of_l2_is_packed_however_wide_the_tile_is(n, packed):
     made = choice(OF_MANY_CORES, m=512, n=n, k=n)
-    assert (made.blocks(6, 64)["pack"] != 0) == packed
+    assert (default_blocks(made, 6, 64)["pack"] != 0) == packed
 
 
 @pytest.mark.parametrize(("k", "narrow"), [(3072, False), (4096, True)], ids=lambda value: str(value))
@@ -95,7 +96,7 @@ def test_a_panel_that_l2_does_not_hold_is_dearer_than_a_narrow_one_that_it_does(
 )
 def test_panels_of_a_weight_of_memory_are_not_written_first(m, k, pack):
     """Of nine panels one thread has five, and packs these for itself."""
-    assert choice(OF_FEW_CORES, m=m, n=712, k=k).blocks(5, 80)["pack"] == pack
+    assert default_blocks(choice(OF_FEW_CORES, m=m, n=712, k=k), 5, 80)["pack"] == pack
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_panels_of_a_weight_of_memory_are_not_written_first(m, k, pack):
 def test_threads_share_panels_whose_groups_take_longer_to_pack_than_one_waits(m, products, by_columns):
     """Of 13 panels one thread has 7; by rows each would pack all."""
     made = choice(OF_FEW_CORES, products=products, m=m, n=416, k=640)
-    assert made.blocks(4, 32)["split_columns"] == by_columns
+    assert default_blocks(made, 4, 32)["split_columns"] == by_columns
 
 
 @pytest.mark.parametrize(("channels", "fed"), [(64, True), (3, False)])
@@ -147,4 +148,4 @@ def test_few_rows_read_more_lines_at_a_time_where_units_wait_for_l3(images, outp
 def test_a_weight_of_few_vectors_that_a_mask_ends_is_packed(columns, rows, pack):
     nest = find_contraction(ts.workload("matmul", m=rows, n=columns, k=270).func)
     made = TileChoice(nest, replace(OF_FEW_CORES, unit_bits=256))
-    assert made.blocks(8, ceil(columns / made.lanes) * made.lanes)["pack"] == pack
+    assert default_blocks(made, 8, ceil(columns / made.lanes) * made.lanes)["pack"] == pack
