@@ -26,13 +26,16 @@ def even_part(whole: int, most: int, threads: int) -> int:
     return next((d for d in range(part, part * 3 // 4, -1) if share % d == 0), part)
 
 
-def even_divisor(whole: int, most: int, threads: int) -> int:
+def even_divisor(whole: int, most: int, threads: int, times: int = 1) -> int:
     """Return the largest divisor of at most ``most`` that leaves no thread much more than its share.
+
+    ``times``: how often there is such a whole.
 
     A weight is turned in registers in whole blocks: 128 rows by 1280 x 1024, whose 40 panels are 8 blocks of
     5 then, take 0.59 of the time that 5 blocks of 7 and what is left take.
     """
-    even = (d for d in divisors(whole, most) if ceil(whole // d / threads) * threads * d <= UNEVEN * whole)
+    total = times * whole
+    even = (d for d in divisors(whole, most) if ceil(total // d / threads) * threads * d <= UNEVEN * total)
     return max(even, default=1)
 
 

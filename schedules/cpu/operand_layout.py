@@ -39,20 +39,23 @@ def can_stage(nest: Contraction) -> bool:
     return nest.plain and as_they_were and nest.data_channel != nest.data_rank - 1
 
 
-def stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, stage: int, products: int) -> None:
+def stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, stage: int, products: int) -> Any | None:
     """Copy the data where it is padded, or where its channels are not contiguous, with channels last.
 
     A plain product does without, unless ``stage`` is 1: each step of its sums then reads another page. So it
-    must where an instruction sums neighbours.
+    must where an instruction sums neighbours. Of a window with ``stage`` the copy is returned, for each block
+    of rows to make its own lines.
     """
     block = sch.get_sblock(nest.block)
     wanted = stage == 1 or not nest.plain or products > 1
     strided = nest.data_channel != nest.data_rank - 1 and wanted
     if nest.staged is None and not strided:
-        return
+        return None
     copy = sch.get_sblock(nest.staged) if nest.staged else sch.cache_read(block, nest.data, "global")
     if strided:
         relayout_read(sch, block, nest.data, copy, last_order(nest.data_rank, nest.data_channel))
+    if stage and not nest.plain:
+        return copy
     lines = prod(int(sch.get(loop).extent) for loop in sch.get_loops(copy)[: -1 if nest.plain else -2])
     if nest.plain and strided and _transposes(sch, copy, lanes):
         *outer, row, _ = sch.get_loops(copy)
@@ -72,6 +75,7 @@ def stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, stage: int, p
         _vectorize_channels(sch, copy, lanes)
         if nest.is_worth_threads:
             sch.parallel(sch.fuse(*pixels))
+    return None
 
 
 def hold_data(sch: s_tir.Schedule, nest: Contraction, lanes: int) -> Any | None:

@@ -99,7 +99,8 @@ def register_tile(
         0: rows that are left after whole tiles are computed in a smaller one, where `can_cut` holds, or in
         one that asks of each whether it is there; 1: they are padded with zeros in a copy of the data.
     stage : int
-        1: data of which the sum is not the last axis are copied so that it is, where `can_stage` holds.
+        1: data of which the sum is not the last axis are copied so that it is, where `can_stage` holds; what
+        a window slides over is padded by each block of rows for itself, where `blocks_own_lines` holds.
     skip : int
         1: taps of a window that meet only padding, for all outputs of a tile, are left out.
     beside : int

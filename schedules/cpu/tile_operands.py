@@ -106,10 +106,10 @@ def lay_out(
     tail, apart = _inline_around(sch, nest, lanes)
     for copy in copies:
         copy_in_vectors(sch, copy, lanes, nest.is_worth_threads)
-    stage_data(sch, nest, lanes, stage, products)
+    staged = stage_data(sch, nest, lanes, stage, products)
     padded = pad_operands(sch, nest, lanes, *whole, rows_as_they_lie)
     block = sch.get_sblock(nest.block)
-    copy = hold_data(sch, nest, lanes) if own else None
+    copy = hold_data(sch, nest, lanes) if own else staged
     panels = longer = None
     if pack != PACK_NOTHING:
         panels, longer = pack_weight(sch, nest, lanes, nr, pack, products, whole[2])
@@ -189,14 +189,17 @@ def share_blocks(
             much = nest.weight_bytes > _LITTLE_BYTES and nest.is_worth_threads
             copy_in_vectors(sch, longer, gcd(nr, lanes * products), much)
         copy_panels(sch, nest, panels, lanes, whole, grouping, nest.is_worth_threads)
-    whole_lines = block_columns * nr >= nest.columns and (not split_columns or nest.batch)
-    if operands.copy is not None and whole_lines:
-        # No two blocks, or those of no two products of a batch, read the same lines.
+    if operands.copy is not None and blocks_own_lines(nest, nr, block_columns, split_columns):
         sch.compute_at(operands.copy, outermost)
         copy_lines(sch, nest, operands.copy, lanes, cut=True, parallel=False)
     if operands.apart is not None:
         copy_in_vectors(sch, operands.apart, lanes, nest.is_worth_threads)
     return outermost
+
+
+def blocks_own_lines(nest: Contraction, nr: int, block_columns: int, split_columns: int) -> bool:
+    """Tell whether no two blocks, or those of no two products of a batch, have the same rows."""
+    return block_columns * nr >= nest.columns and (not split_columns or bool(nest.batch))
 
 
 def stored_lanes(nest: Contraction, lanes: int, nr: int) -> int:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from math import ceil
 
 from ..space import Constraint, Knob, Knobs, KnobSpace
+from .block_choice import block_of_own_lines
 from .operand_layout import can_stage
 from .register_tile import can_ask, can_cut
 from .tile_choice import BROADCAST_REGISTERS, VECTOR_CANDIDATES, TileChoice
+from .tile_operands import blocks_own_lines
 from .weight_panels import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
 from .weight_reading import BESIDE_CANDIDATES
 
@@ -25,6 +27,8 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
     """Return every tile and blocking worth trying around a default; what is left of the rows is cut off."""
     nest, lanes, default = choice.nest, default["lanes"], {**default, "pad": 0, "stage": 0}
     default["stage"] = int(choice.is_worth_staging(default["nr"]) and _stages(choice, default))
+    if default["stage"] and not nest.plain:
+        default["block_rows"] = block_of_own_lines(choice, default["mr"], default["block_rows"])
     default["beside"] = choice.weight.beside(default)
     default["fetch"] = int(choice.weight.is_worth_fetching(default))
     skips = bool(nest.padded or nest.filled) and choice.products == 1
@@ -52,7 +56,7 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
         Knob(
             "pad", (0, 1), "1: rows left after whole tiles are padded in a copy; 0: they are read as they lie"
         ),
-        Knob("stage", (0, 1), "1: data that lie along the rows are copied with the sum last"),
+        Knob("stage", (0, 1), "1: data are copied with the sum last, a window's by each block"),
         Knob("beside", BESIDE_CANDIDATES, "panels that are packed side by side"),
         Knob("fetch", (0, 1), "1: tiles that meet a panel also ask for the next one"),
     )
@@ -83,7 +87,7 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
             lambda k: k["pad"] == 0 or _cuts(choice, k) or can_ask(nest, k["mr"], choice.products),
         ),
         Constraint(
-            "stage=1 where data lie along the rows, and none of these are padded",
+            "stage=1 where data lie along the rows, none of them padded, or no blocks share a window's",
             lambda k: k["stage"] == 0 or _stages(choice, k),
         ),
         beside_constraint(choice),
@@ -132,6 +136,9 @@ def _cuts(choice: TileChoice, knobs: Knobs) -> bool:
 
 
 def _stages(choice: TileChoice, knobs: Knobs) -> bool:
+    if choice.nest.staged_bytes:
+        shares = (knobs[each] for each in ("nr", "block_columns", "split_columns"))
+        return choice.products == 1 and blocks_own_lines(choice.nest, *shares)
     whole = choice.nest.row_extent % knobs["mr"] == 0 or (knobs["pad"] == 0 and _cuts(choice, knobs))
     return choice.products == 1 and whole and can_stage(choice.nest)
 

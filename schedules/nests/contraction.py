@@ -73,6 +73,8 @@ class Contraction:
     staged : str or None
         The one of them that must stay a copy because it pads or widens the data, or brings its channels
         together.
+    staged_bytes : int
+        Bytes of that copy where a window slides over it, else 0.
     weight_block : str or None
         The one of them that lays the weight out anew, or widens it: what makes the panels.
     weight_lies : bool
@@ -109,6 +111,7 @@ class Contraction:
     plain: bool
     prologue: tuple[str, ...]
     staged: str | None
+    staged_bytes: int
     weight_block: str | None
     weight_lies: bool
     epilogue: tuple[str, ...]
@@ -282,6 +285,7 @@ def find_contraction(func: Any) -> Contraction | None:
         plain=plain,
         prologue=prologue,
         staged=staged,
+        staged_bytes=_bytes(operands[data].source) if copy else 0,
         weight_block=weight_block,
         weight_lies=weight_axes[-1] == column and (weight_block is None or lies_in_rows(sch, weight_block)),
         epilogue=epilogue,
@@ -290,6 +294,10 @@ def find_contraction(func: Any) -> Contraction | None:
         filled=filled_axes(sch, weight_block, block, operands[weight].indices, column),
         constant_weight=all(is_constant_argument(func, each) for each in weights),
     )
+
+
+def _bytes(buffer: Any) -> int:
+    return prod(int(extent) for extent in buffer.shape) * int(tvm.DataType(str(buffer.ty.dtype)).bits) // 8
 
 
 def _roles(
