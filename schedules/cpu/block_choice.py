@@ -43,6 +43,13 @@ _ROWS_OF_A_PASS = 16
 # 16 rows by 480 x 640 0.82; of 10x10 of 128 to 200, of whose 7 panels one thread has 4, 1.1 (also there).
 _ROWS_OF_GROUPS = 2
 
+# Beside data that exceed this part of L3, L2 keeps a weight whose rows lie apart, and is read from there for
+# each tile, if a block has so many times fewer rows. On 2 threads of a Zen 4, 4 and 16 images of 56x56 pixels
+# of 256 to 128 channels take 0.91 and 0.83 of the time, 4 of 80x80 of 256 to 64 0.88, 16 of 40x40 of 384 to
+# 128 0.87, 25600 rows by 384 x 128 0.88, 50000 by 512 x 64 0.98; one image, and panels that L1 holds, 1.0.
+_MUCH_OF_L3 = 4
+_BESIDE_WEIGHT = 4
+
 # Tiles of rows of which the busiest thread has more than so many times its part: others would wait for it.
 _UNEVEN_TILES = 4 / 3
 
@@ -198,18 +205,38 @@ class _BlockChoice:
 
     def rows(self, by_columns: bool, settled: int | None) -> int:
         """Return the tiles of rows in a block."""
-        nest, tiles, threads = self.nest, self.tiles, self.choice.threads
-        # Rows of one block, and what is left of them, can be cut off where no panels are packed for it.
-        one_block = settled == PACK_NOTHING and by_columns
-        rows = tiles if one_block else even_part(tiles, self.rows_in_l2, 1 if by_columns else threads)
-        if by_columns and 2 * rows <= min(tiles, self.rows_in_l2):
+        rows = self._rows_of_all(settled) if by_columns else self._shared_rows(settled)
+        return self.choice.whole_lines(self.mr, rows)
+
+    def _rows_of_all(self, settled: int | None) -> int:
+        """Return the tiles in a block of rows that all threads read."""
+        if settled == PACK_NOTHING:
+            # Rows of one block, and what is left of them, can be cut off where no panels are packed for it.
+            return self.tiles
+        rows = even_part(self.tiles, self.rows_in_l2, 1)
+        if 2 * rows <= min(self.tiles, self.rows_in_l2):
             # No size is even: of 7 tiles, of which L2 holds 4, each by itself would read all panels anew.
             # 49 rows by 4608 x 512 take 0.88 of the time, on 2 threads of a Zen 5.
-            rows = ceil(tiles / ceil(tiles / self.rows_in_l2))
-        if not by_columns and not nest.plain and nest.row_extent % self.mr:
-            # Of tiles that have conditions LLVM keeps those of one line in registers, and spills others.
-            rows = min(rows, nest.tiles_in_line(self.mr))
-        return self.choice.whole_lines(self.mr, rows)
+            rows = ceil(self.tiles / ceil(self.tiles / self.rows_in_l2))
+        return rows
+
+    def _shared_rows(self, settled: int | None) -> int:
+        """Return the tiles in a block of rows that threads share."""
+        nest, line, held = self.nest, self.nest.tiles_in_line(self.mr), self.rows_in_l2
+        if settled == PACK_NOTHING and self._streams_past_weight:
+            held //= _BESIDE_WEIGHT
+        # In whole lines, where there are several: rounded up afterwards, one thread has more of them.
+        unit = line if 1 < nest.outer_rows and line <= held else 1
+        rows = unit * even_part(self.tiles // unit, held // unit, self.choice.threads)
+        # Of tiles that have conditions LLVM keeps those of one line in registers, and spills others.
+        return min(rows, line) if not nest.plain and nest.row_extent % self.mr else rows
+
+    @property
+    def _streams_past_weight(self) -> bool:
+        """Whether data come from afar, and a panel from L2 for each tile of rows, as L1 does not hold it."""
+        nest, item = self.nest, self.choice.item_bytes
+        afar = _MUCH_OF_L3 * nest.all_rows * nest.channels * item > self.machine.kept_by_l3
+        return afar and 2 * nest.depth * self.nr * item > self.machine.l1_bytes
 
     def columns(self, by_columns: bool) -> int:
         """Return the panels in a block."""

@@ -149,3 +149,21 @@ def test_a_weight_of_few_vectors_that_a_mask_ends_is_packed(columns, rows, pack)
     nest = find_contraction(ts.workload("matmul", m=rows, n=columns, k=270).func)
     made = TileChoice(nest, replace(OF_FEW_CORES, unit_bits=256))
     assert default_blocks(made, 8, ceil(columns / made.lanes) * made.lanes)["pack"] == pack
+
+
+@pytest.mark.parametrize(("m", "k", "rows"), [(25600, 384, 10), (2560, 384, 40), (25600, 96, 160)])
+def test_blocks_have_fewer_rows_beside_a_weight_that_l2_is_to_keep(m, k, rows):
+    """Of data from afar, and a panel of 32 columns that L1 does not hold."""
+    halves = replace(OF_FEW_CORES, unit_bits=256)
+    blocks = default_blocks(choice(halves, m=m, n=128, k=k), 8, 32)
+    assert (blocks["pack"], blocks["split_columns"], blocks["block_rows"]) == (PACK_NOTHING, 0, rows)
+
+
+def test_threads_share_blocks_of_whole_lines_evenly():
+    """28 lines of 4 tiles, of which L2 holds 18: blocks of 4 lines would leave one thread with 4 of 7."""
+    shape = {"n": 1, "h": 28, "w": 28, "ci": 512, "co": 128, "kh": 1, "kw": 1}
+    machine = replace(OF_FEW_CORES, l2_bytes=MIB // 2, unit_bits=256)
+    made = TileChoice(find_contraction(ts.workload("conv2d", **shape).func), machine)
+    blocks = default_blocks(made, 7, 32)
+    lines, of_block = blocks["block_rows"] / 4, ceil(28 * 4 / blocks["block_rows"])
+    assert lines == int(lines) and of_block % 2 == 0
