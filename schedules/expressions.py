@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -81,3 +81,8 @@ def step_along(index: Any, axis: Any) -> int:
     further = structural_map(index, [(tirx.Var, lambda v: v + 1 if v.same_as(axis) else v)])
     grown = Analyzer().simplify(further - index)
     return int(grown) if isinstance(grown, tirx.IntImm) else 0
+
+
+def is_along(indices: Sequence[Any], axis: Any) -> bool:
+    """Tell whether elements lie side by side along an axis."""
+    return step_along(indices[-1], axis) == 1 and axis not in index_variables(indices[:-1])

@@ -86,7 +86,7 @@ def schedule_channel_lines(
     sch.reorder(*others, blocks, line, tile, tiles, *summed, output, vector, lane)
     whole = ends_by_masks(str(sch.get(tail).writes[0].source.dtype), lanes)
     finish_tile(sch, tail, tiles, lanes if whole else dividing_lanes(shape[-1], lanes))
-    make_lines(sch, wide, blocks, phases)
+    make_lines(sch, wide, blocks, phases, lanes)
     for loop, extent, part in ((tile, shape[-1], vectors * lanes), (tiles, shape[1], outputs)):
         if extent % part:
             partition(sch, loop)

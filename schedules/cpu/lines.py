@@ -25,6 +25,7 @@ from ...machine.facts import Facts, facts
 from ..analysis import block_names, keeps_shape_after, static_extents
 from ..expressions import index_variables, loads_of
 from ..forms.lines import CROPPED, SUMS, WIDE, Lines, find_lines
+from ..passes.line_phases import mark_phases
 from ..passes.loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
@@ -80,7 +81,7 @@ def schedule_lines(
         window = [*along, *unrolled]
     sch.reorder(*outer, blocks, line, tile, *window, vector, lane)
     sch.reverse_compute_at(tail, line)
-    make_lines(sch, wide, blocks, phases)
+    make_lines(sch, wide, blocks, phases, lanes)
     partition(sch, sch.get_loops(tail)[-1])
     for loop in (*unrolled, vector):
         sch.unroll(loop)
@@ -111,8 +112,8 @@ def blocks_of_lines(sch: s_tir.Schedule) -> tuple[Any, Any, Any]:
     return wide, sums, tail
 
 
-def make_lines(sch: s_tir.Schedule, wide: Any, blocks: Any, phases: int) -> None:
-    """Make the lines longer that a block reads, in the loop over blocks."""
+def make_lines(sch: s_tir.Schedule, wide: Any, blocks: Any, phases: int, lanes: int) -> None:
+    """Make the lines longer that a block reads, in the loop over blocks, in vectors of so many elements."""
     # Windows that are dilated by as much as they move read one phase only, others one line.
     sch.compute_at(wide, blocks, preserve_unit_loops=True)
     line, *within = sch.get_loops(wide)[-2 if phases == 1 else -3 :]
@@ -120,6 +121,7 @@ def make_lines(sch: s_tir.Schedule, wide: Any, blocks: Any, phases: int) -> None
         phase, along = within
         sch.reorder(along, phase)
         sch.unroll(phase)
+        mark_phases(sch, along, lanes)
         within = [along]
     # Where a block is shorter than what lies beyond the image, TVM would cut beyond it.
     if int(sch.get(line).extent) >= _lines_beyond(sch, wide, phases):

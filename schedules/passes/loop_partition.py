@@ -17,6 +17,7 @@ from ..restatement import with_functions
 from .aligned_rows import align_rows
 from .bfloat16_bits import BITS_MARK, keep_marked_bfloat16
 from .held_sums import HOLD_MARK, hold_marked_sums
+from .line_phases import PHASES_MARK, take_phases
 from .loop_bounds import BOUNDING_MARK, shorten_loops
 from .matrix_tiles import THREADS_MARK, use_matrix_tiles
 from .narrow_panels import NARROW_MARK, narrow_panels, note_panels
@@ -57,6 +58,7 @@ _LOWER = tvm.ir.transform.Sequential(
         s_tir.transform.StmtSimplify(),
         hold_marked_sums,
         turn_squares,
+        take_phases,
         lessen_quotients,
         set_rows_apart,
         align_rows,
@@ -100,5 +102,5 @@ def _is_marked(func: Any) -> bool:
     if isinstance(func, tirx.PrimFunc):
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
     marks = {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK, PANELS_MARK, STREAM_MARK}
-    marks |= {BITS_MARK, NEEDLESS_MARK, THREADS_MARK, SQUARE_MARK, NARROW_MARK, HOLD_MARK}
+    marks |= {BITS_MARK, NEEDLESS_MARK, THREADS_MARK, SQUARE_MARK, NARROW_MARK, HOLD_MARK, PHASES_MARK}
     return bool(found & marks)

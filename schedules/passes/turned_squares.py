@@ -21,7 +21,7 @@ from tvm.ir import TensorLoad
 from tvm.sym import detect_linear_equation
 from tvm_ffi import structural_map
 
-from ..expressions import conjunction, index_variables, is_choice, is_one, is_zero
+from ..expressions import conjunction, index_variables, is_along, is_choice, is_one, is_zero
 from ..restatement import replaced, without_mark
 from ..transposition import moved, transposed
 
@@ -65,7 +65,7 @@ def _in_registers(row: Any) -> Any | None:
         return None
     if condition is not None and not is_zero(filling):
         return None
-    if not _is_along(store.indices, column.loop_var) or not _is_along(load.indices, row.loop_var):
+    if not is_along(store.indices, column.loop_var) or not is_along(load.indices, row.loop_var):
         return None
 
     def at(line: int, element: int) -> dict[Any, Any]:
@@ -98,9 +98,3 @@ def _reach(conditions: Sequence[Any], variable: Any, lanes: int) -> Any | None:
     if not parts or not is_one(parts[0]):
         return None
     return tirx.max(parts[1] + lanes - condition.b, 0)
-
-
-def _is_along(indices: Sequence[Any], variable: Any) -> bool:
-    """Tell whether elements lie side by side along a loop."""
-    parts = detect_linear_equation(indices[-1], [variable])
-    return bool(parts) and is_one(parts[0]) and variable not in index_variables(indices[:-1])
