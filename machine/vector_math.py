@@ -47,8 +47,9 @@ POLYNOMIAL_CALLS = frozenset(f"tirx.{name}" for name in POLYNOMIALS)
 EXPONENTIALS = frozenset({"tirx.exp", "tirx.exp2"})
 """Of these, those that weigh the elements of a row."""
 
-# Of an 1x1 layer of bytes, 28x28 of 272 to 48 channels, requantised one by one, half of the time was that.
-_VECTORIZABLE = ("nearbyint", "rsqrt")
+# With vectors from the start 28x28 of 272 to 48 channels of bytes, 1x1, requantised, take 0.57 of the time,
+# bias_gelu of 384 x 4096 0.94, layer_norm of 4000 x 12 0.91.
+_VECTORIZABLE = ("nearbyint", "rsqrt", "erf")
 
 CHAINS = 4
 """Vectors to compute together: each is a chain of operations that wait for each other, others fill the wait.
@@ -116,8 +117,8 @@ _ERF_EVEN = (
 def use_vector_math() -> None:
     """Let TVM compile these functions of float32 for CPUs this way, in this process from now on.
 
-    And let it make vectors of those that LLVM has: TVM takes roundings and reciprocal roots one by one, and
-    LLVM brings them together again in most loops, but not in all.
+    And let it make vectors of others: TVM takes erf, roundings and reciprocal roots one by one, and LLVM
+    brings them together again in most loops, but not in all.
     """
     for name in _VECTORIZABLE:
         register_op_attr(f"tirx.{name}", "TVectorizable", True)
@@ -147,9 +148,18 @@ def _in_float32(name: str, lowered: Callable[[Any], Any]) -> Callable[[Any], Any
             return lowered(x)
         if name == "sigmoid":
             return _constant(1.0, x) / (_constant(1.0, x) + _llvm("exp", _constant(0.0, x) - x))
-        return _llvm(name, x) if name in ("exp", "exp2", "log", "tanh") else call
+        return _llvm(name, x) if name in ("exp", "exp2", "log", "tanh") else _lane_by_lane(call)
 
     return rule
+
+
+def _lane_by_lane(call: Any) -> Any:
+    """Call erf of the C library, which takes one number, for each of a vector."""
+    ((x,), lanes) = call.args, call.ty.dtype.lanes
+    if lanes == 1:
+        return call
+    places = [tirx.const(lane, "int32") for lane in range(lanes)]
+    return tirx.Shuffle([tirx.erf(tirx.Shuffle([x], [place])) for place in places], places)
 
 
 def _llvm(name: str, x: Any) -> Any:
