@@ -91,7 +91,7 @@ def _default(choice: TileChoice) -> dict[str, int]:
     if not choice.temporaries:
         mr, vectors = _tile_of_less_padding(choice, mr, vectors)
     nr = vectors * choice.lanes
-    return {"lanes": choice.lanes, "mr": mr, "nr": nr, **default_blocks(choice, mr, nr)}
+    return {"lanes": choice.lanes, "mr": mr, "nr": nr, **default_blocks(choice, mr, nr, fills_blocks=True)}
 
 
 def _tile_of_less_padding(choice: TileChoice, mr: int, vectors: int) -> tuple[int, int]:

@@ -115,9 +115,12 @@ def register_tile(
     cut = pad == 0 and can_cut(nest, mr, block_rows, split_columns, pack)
     factors = (1 if cut else mr, nr, products)
     asks = pad == 0 and can_ask(nest, mr, products)
+    # Rows of a block of panels are interleaved in vectors where no block is cut short.
+    together = block_columns if products > 1 and pack == PACK_IN_BLOCK and split_columns else 1
     operands = lay_out(
-        sch, nest, lanes, factors, pack, stage, products, own=nest.is_widened, rows_as_they_lie=asks
-    )
+        sch, nest, lanes, factors, pack, stage, products,
+        own=nest.is_widened, rows_as_they_lie=asks, panels_together=together,
+    )  # fmt: skip
     block = operands.block
     instruction = None
     if products > 1:

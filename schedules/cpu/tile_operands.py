@@ -60,6 +60,8 @@ class TileOperands:
         What copies the weight before, filled up to whole panels.
     batch : list of LoopRV
         The loops over a batch of contractions.
+    columns : int
+        How many columns there are, those included that panels or blocks of them are filled up with.
     """
 
     block: Any
@@ -69,6 +71,7 @@ class TileOperands:
     panels: Any | None
     longer: Any | None
     batch: list[Any]
+    columns: int
 
 
 def lay_out(
@@ -81,6 +84,7 @@ def lay_out(
     products: int,
     own: bool = False,
     rows_as_they_lie: bool = False,
+    panels_together: int = 1,
 ) -> TileOperands:
     """Bring operands into the order in which tiles read them.
 
@@ -100,19 +104,22 @@ def lay_out(
         Whether tiles read the data from a copy, even where they could read an argument.
     rows_as_they_lie : bool
         See `pad_operands`.
+    panels_together : int
+        Columns that fill no panels are to be a multiple of so many of these.
     """
-    nr = whole[1]
+    rows, nr, sums = whole
+    filled = nr * panels_together if nest.columns % nr else nr
     copies = _hold_computed(sch, nest) if products > 1 else []
     tail, apart = _inline_around(sch, nest, lanes)
     for copy in copies:
         copy_in_vectors(sch, copy, lanes, nest.is_worth_threads)
     staged = stage_data(sch, nest, lanes, stage, products)
-    padded = pad_operands(sch, nest, lanes, *whole, rows_as_they_lie)
+    padded = pad_operands(sch, nest, lanes, rows, filled, sums, rows_as_they_lie)
     block = sch.get_sblock(nest.block)
     copy = hold_data(sch, nest, lanes) if own else staged
     panels = longer = None
     if pack != PACK_NOTHING:
-        panels, longer = pack_weight(sch, nest, lanes, nr, pack, products, whole[2])
+        panels, longer = pack_weight(sch, nest, lanes, nr, pack, products, sums)
     else:
         inline_blocks(sch, [nest.weight_block] if nest.weight_block else [])
         if nest.columns % nr:
@@ -121,7 +128,8 @@ def lay_out(
     if nest.output_column != nest.output_rank - 1:
         sch.transform_layout(block, ("write", 0), last_order(nest.output_rank, nest.output_column))
     batch = [sch.get_loops(block)[i] for i in nest.batch]
-    return TileOperands(block, tail, apart, copy, panels, longer, batch)
+    columns = ceil(nest.columns / filled) * filled
+    return TileOperands(block, tail, apart, copy, panels, longer, batch, columns)
 
 
 def _hold_computed(sch: s_tir.Schedule, nest: Contraction) -> list[Any]:
@@ -168,7 +176,7 @@ def share_blocks(
     if sum_block is not None:
         blocks.insert(1 if split_columns and pack == PACK_IN_BLOCK else 2, sum_block)
     sch.reorder(*blocks)
-    columns = nest.columns if longer is None else ceil(nest.columns / nr) * nr
+    columns = nest.columns if longer is None else operands.columns
     whole = columns % (nr * (block_columns if pack == PACK_IN_BLOCK else 1)) == 0 and whole_sums
     products = 1 if grouping is None else grouping.products
     if pack == PACK_IN_BLOCK:

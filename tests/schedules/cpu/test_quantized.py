@@ -305,3 +305,14 @@ def test_results_of_one_panel_are_requantised_in_vectors():
     workload = ts.workload("quantized_conv2d", n=1, h=28, w=28, ci=64, co=48, kh=1, kw=1)
     code = build(QUANTIZED.scheduled(workload.func, VNNI, {"mr": 7, "nr": 48}), VNNI).mod.inspect_source("s")
     assert "vcvtdq2ps" in code and "cvtsi2ss" not in code
+
+
+@summing
+@pytest.mark.parametrize("block", [2, 4])
+def test_columns_that_fill_no_panels_are_filled_up_to_whole_blocks(block, target, assert_right):
+    """Of 5 panels, whose rows are interleaved in vectors: no block is cut short."""
+    workload = ts.workload("quantized_matmul", m=37, n=5 * 2 * HERE.lanes - 3, k=64)
+    knobs = {"nr": 2 * HERE.lanes, "block_columns": block, "split_columns": 1, "pack": 1}
+    schedule = QUANTIZED.scheduled(workload.func, target, knobs)
+    assert "T.vectorized" in schedule.mod.script() and "interleave" in str(schedule.trace)
+    assert_right(workload, schedule)

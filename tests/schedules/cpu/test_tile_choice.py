@@ -167,3 +167,10 @@ def test_threads_share_blocks_of_whole_lines_evenly():
     blocks = default_blocks(made, 7, 32)
     lines, of_block = blocks["block_rows"] / 4, ceil(28 * 4 / blocks["block_rows"])
     assert lines == int(lines) and of_block % 2 == 0
+
+
+@pytest.mark.parametrize(("n", "panels"), [(1290, 7), (1280, 20), (277, 1)])
+def test_blocks_that_are_filled_up_have_as_many_panels_as_threads_share_evenly(n, panels):
+    """Of 41 panels each thread has 21 in any case; 40 are full, and of 9 one thread has 4."""
+    made = choice(OF_FEW_CORES, 4, m=16, n=n, k=640)
+    assert default_blocks(made, 8, 32, fills_blocks=True)["block_columns"] == panels
