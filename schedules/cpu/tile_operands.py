@@ -14,6 +14,7 @@ from tvm import s_tir
 
 from ..analysis import block_of, loops_inside, written_buffer
 from ..nests.contraction import Contraction
+from ..passes.filled_copies import mark_filled_copy
 from ..transforms import copy_in_vectors, inline_blocks, last_order
 from ..weight_groups import Grouping
 from .even_parts import dividing_lanes
@@ -186,6 +187,7 @@ def share_blocks(
         if longer is not None:
             sch.compute_at(longer, packed_in)
             copy_in_vectors(sch, longer, gcd(nr, lanes * products), parallel=False)
+            mark_filled_copy(sch, longer)
         copy_panels(sch, nest, panels, lanes, whole, grouping, parallel=False)
     outermost = sch.fuse(*shared) if len(shared) > 1 else shared[0]
     if nest.is_worth_threads:
@@ -196,6 +198,7 @@ def share_blocks(
         if longer is not None:
             much = nest.weight_bytes > _LITTLE_BYTES and nest.is_worth_threads
             copy_in_vectors(sch, longer, gcd(nr, lanes * products), much)
+            mark_filled_copy(sch, longer)
         copy_panels(sch, nest, panels, lanes, whole, grouping, nest.is_worth_threads)
     if operands.copy is not None and blocks_own_lines(nest, nr, block_columns, split_columns):
         sch.compute_at(operands.copy, outermost)

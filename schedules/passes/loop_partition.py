@@ -16,6 +16,7 @@ from tvm_ffi import structural_walk
 from ..restatement import with_functions
 from .aligned_rows import align_rows
 from .bfloat16_bits import BITS_MARK, keep_marked_bfloat16
+from .filled_copies import COPY_MARK, read_directly
 from .held_sums import HOLD_MARK, hold_marked_sums
 from .line_phases import PHASES_MARK, take_phases
 from .loop_bounds import BOUNDING_MARK, shorten_loops
@@ -56,6 +57,7 @@ _LOWER = tvm.ir.transform.Sequential(
         narrow_panels,
         # Conditions that are now plainly true would keep vectors from being made.
         s_tir.transform.StmtSimplify(),
+        read_directly,
         hold_marked_sums,
         turn_squares,
         take_phases,
@@ -103,4 +105,4 @@ def _is_marked(func: Any) -> bool:
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
     marks = {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK, PANELS_MARK, STREAM_MARK}
     marks |= {BITS_MARK, NEEDLESS_MARK, THREADS_MARK, SQUARE_MARK, NARROW_MARK, HOLD_MARK, PHASES_MARK}
-    return bool(found & marks)
+    return bool(found & (marks | {COPY_MARK}))
