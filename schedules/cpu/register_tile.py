@@ -41,7 +41,7 @@ from ..passes.padded_taps import leave_out_filling, leave_out_padding
 from ..passes.panel_prefetch import fetch_panels
 from ..transforms import finish_tile
 from .tile_operands import lay_out, share_blocks, stored_lanes
-from .weight_panels import PACK_IN_BLOCK, PACK_NOTHING
+from .weight_panels import PACK_IN_BLOCK, PACK_NOTHING, sums_of_panels
 
 
 class TileLoops(NamedTuple):
@@ -113,7 +113,7 @@ def register_tile(
     nest = find_contraction(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
     cut = pad == 0 and can_cut(nest, mr, block_rows, split_columns, pack)
-    factors = (1 if cut else mr, nr, products)
+    factors = (1 if cut else mr, nr, sums_of_panels(nest, lanes, products))
     asks = pad == 0 and can_ask(nest, mr, products)
     # Rows of a block of panels are interleaved in vectors where no block is cut short.
     together = block_columns if products > 1 and pack == PACK_IN_BLOCK and split_columns else 1

@@ -29,6 +29,21 @@ from .operand_layout import ends_by_masks, producer_of
 
 PACK_NOTHING, PACK_IN_BLOCK, PACK_FIRST = 0, 1, 2
 
+# A weight that an instruction takes in groups is turned element by element in as much time as so many rows
+# of multiply-adds take, of sums that are hardly longer when they are filled up to squares. Over that, on 2
+# threads of a Zen 4, 8 rows by 444 x 1304 0.50, 24 by 1024 x 1000 0.76, 50 by 1001 x 1552 0.86, 197 by 1636 x
+# 1928 0.97, but 384 by 768 x 1000 1.03, 16 by 256 x 120 1.09, x 100 1.26; bfloat16 0.67 to 0.97.
+_ROWS_OF_TURNING, _HARDLY_LONGER = 8, 16
+
+
+def sums_of_panels(nest: Contraction, lanes: int, products: int) -> int:
+    """Return of how many sums panels hold a multiple: of squares, where a weight is turned sooner so."""
+    square = lanes * products
+    filled = -nest.channels % square
+    turns = products > 1 and nest.plain and nest.is_turned and ends_by_masks(nest.dtype, lanes)
+    fewer = filled * max(nest.all_rows / _ROWS_OF_TURNING, _HARDLY_LONGER) <= nest.channels
+    return square if turns and fewer else products
+
 
 def pack_weight(
     sch: s_tir.Schedule, nest: Contraction, lanes: int, nr: int, pack: int, products: int, whole_sums: int

@@ -316,3 +316,16 @@ def test_columns_that_fill_no_panels_are_filled_up_to_whole_blocks(block, target
     schedule = QUANTIZED.scheduled(workload.func, target, knobs)
     assert "T.vectorized" in schedule.mod.script() and "interleave" in str(schedule.trace)
     assert_right(workload, schedule)
+
+
+@summing
+@pytest.mark.skipif(HERE is not None and HERE.lanes < 16, reason="this CPU has no masks")
+@pytest.mark.parametrize(
+    ("m", "k", "turned"), [(20, 248, True), (300, 248, False), (20, 120, False), (300, 128, True)]
+)
+def test_sums_are_filled_up_to_squares_where_turning_them_takes_less(m, k, turned, target, assert_right):
+    """8 sums of 20 rows are fewer than 8 times 248, of 300 more; they are more than a sixteenth of 120."""
+    workload = ts.workload("quantized_linear", m=m, n=64, k=k, zero=3)
+    schedule = QUANTIZED.scheduled(workload.func, target)
+    assert ("turn_groups" in str(schedule.trace)) == turned
+    assert_right(workload, schedule)
