@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
-from tvm import tirx
+from tvm import DataType, tirx
 from tvm.ir import Call, TensorLoad
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
@@ -74,6 +75,11 @@ def are_just(indices: Any, variables: list[Any]) -> bool:
     return len(indices) == len(variables) and all(
         index.same_as(variable) for index, variable in zip(indices, variables, strict=True)
     )
+
+
+def buffer_bytes(buffer: Any) -> int:
+    """Return how many bytes a buffer has, of constant extents."""
+    return prod(int(extent) for extent in buffer.shape) * int(DataType(str(buffer.dtype)).bits) // 8
 
 
 def step_along(index: Any, axis: Any) -> int:

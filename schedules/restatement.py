@@ -209,6 +209,15 @@ def without_mark(loop: Any, mark: str, *, extent: Any = None, body: Any = None) 
     return tirx.For(loop.loop_var, loop.min, extent, loop.kind, body, annotations=others)
 
 
+def with_marked(func: Any, mark: str, rewritten: Callable[[Any], Any | None]) -> Any:
+    """Return a function with other statements for its marked loops, or these unmarked if there are none."""
+
+    def changed(loop: Any) -> Any:
+        return (rewritten(loop) or without_mark(loop, mark)) if mark in loop.annotations else loop
+
+    return func.with_body(structural_map(func.body, [(tirx.For, changed)]))
+
+
 def with_longer_axis(nest: Any, axis: Any, length: int, body: Any, others: Sequence[Any] = ()) -> Any:
     """Return a loop nest whose block has another body, and more iterations along one of its axes.
 

@@ -260,7 +260,7 @@ class _BlockChoice:
         most = self._panels_in_cache(panel)
         share = ceil(self.panels / threads)
         if fills_blocks and nest.columns % self.nr and share * threads <= UNEVEN * self.panels:
-            # Half of L2 holds them, and the copy that is filled up.
+            # Half of L2 holds them, and a copy that is filled up, as of pairs of bfloat16.
             return max(divisors(share, min(most, machine.l2_bytes // 4 // panel)), default=1)
         columns = even_part(self.panels, most, threads)
         in_groups = self.choice.products > 1 and machine.has_masks and not nest.constant_weight

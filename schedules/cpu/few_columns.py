@@ -20,14 +20,13 @@ little, and is turned. `dots` is the same for few rows by many columns.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
-import tvm
 from tvm import s_tir
 
 from ...machine.facts import Facts, facts
 from ..analysis import loops_by_kind, loops_inside
+from ..expressions import buffer_bytes
 from ..nests.contraction import Contraction, find_contraction
 from ..passes.loop_partition import partition
 from ..restatement import held_blocks
@@ -153,7 +152,7 @@ def _lines(func: Any, nest: Contraction, machine: Facts) -> tuple[int, ...]:
     last, others = nest.extents[nest.rows[-2]], nest.outer_rows // nest.extents[nest.rows[-2]]
     shared = [n for n in divisors(last, _MOST_LINES) if others * last // n >= _BLOCKS_OF_CORE * machine.cores]
     data = held_blocks(func)[nest.block].reads[nest.data].source
-    line = prod(map(int, data.shape)) * int(tvm.DataType(str(data.dtype)).bits) // 8 // nest.outer_rows
+    line = buffer_bytes(data) // nest.outer_rows
     near = [n for n in shared if n * line <= _KEPT * machine.l2_bytes]
     return tuple(near or shared[:1])
 

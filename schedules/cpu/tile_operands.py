@@ -187,7 +187,6 @@ def share_blocks(
         if longer is not None:
             sch.compute_at(longer, packed_in)
             copy_in_vectors(sch, longer, gcd(nr, lanes * products), parallel=False)
-            mark_filled_copy(sch, longer)
         copy_panels(sch, nest, panels, lanes, whole, grouping, parallel=False)
     outermost = sch.fuse(*shared) if len(shared) > 1 else shared[0]
     if nest.is_worth_threads:
@@ -198,8 +197,9 @@ def share_blocks(
         if longer is not None:
             much = nest.weight_bytes > _LITTLE_BYTES and nest.is_worth_threads
             copy_in_vectors(sch, longer, gcd(nr, lanes * products), much)
-            mark_filled_copy(sch, longer)
         copy_panels(sch, nest, panels, lanes, whole, grouping, nest.is_worth_threads)
+    if longer is not None:
+        mark_filled_copy(sch, longer)
     if operands.copy is not None and blocks_own_lines(nest, nr, block_columns, split_columns):
         sch.compute_at(operands.copy, outermost)
         copy_lines(sch, nest, operands.copy, lanes, cut=True, parallel=False)

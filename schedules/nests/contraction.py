@@ -14,7 +14,7 @@ from tvm.tirx import IterVar, Var
 from ...kernels.operator import CONSTANT_ARGUMENTS
 from ...machine.facts import Facts
 from ..analysis import block_names, block_of, one_reduction, schedule_to_read, static_extents
-from ..expressions import index_variables
+from ..expressions import buffer_bytes, index_variables
 from ..transforms import LEAST_PARALLEL_SUMS
 from .products import product_operands
 from .surroundings import WIDE_DATA, blocks_around, lies_in_rows, made_of, makes_panels
@@ -285,7 +285,7 @@ def find_contraction(func: Any) -> Contraction | None:
         plain=plain,
         prologue=prologue,
         staged=staged,
-        staged_bytes=_bytes(operands[data].source) if copy else 0,
+        staged_bytes=buffer_bytes(operands[data].source) if copy else 0,
         weight_block=weight_block,
         weight_lies=weight_axes[-1] == column and (weight_block is None or lies_in_rows(sch, weight_block)),
         epilogue=epilogue,
@@ -294,10 +294,6 @@ def find_contraction(func: Any) -> Contraction | None:
         filled=filled_axes(sch, weight_block, block, operands[weight].indices, column),
         constant_weight=all(is_constant_argument(func, each) for each in weights),
     )
-
-
-def _bytes(buffer: Any) -> int:
-    return prod(int(extent) for extent in buffer.shape) * int(tvm.DataType(str(buffer.ty.dtype)).bits) // 8
 
 
 def _roles(

@@ -18,10 +18,9 @@ from typing import Any
 
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
-from tvm_ffi import structural_map
 
 from ..expressions import index_variables, is_along, step_along
-from ..restatement import replaced, vector_start, without_mark
+from ..restatement import replaced, vector_start, with_marked
 from ..transposition import moved
 
 PHASES_MARK = "tunesmith.phases"
@@ -37,12 +36,7 @@ def mark_phases(sch: s_tir.Schedule, along: Any, lanes: int) -> None:
 
 
 def _take(func: Any, _mod: Any, _context: Any) -> Any:
-    def taking(loop: Any) -> Any:
-        if PHASES_MARK not in loop.annotations:
-            return loop
-        return _in_registers(loop) or without_mark(loop, PHASES_MARK)
-
-    return func.with_body(structural_map(func.body, [(tirx.For, taking)]))
+    return with_marked(func, PHASES_MARK, _in_registers)
 
 
 take_phases = tirx.transform.prim_func_pass(_take, opt_level=0)

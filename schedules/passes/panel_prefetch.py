@@ -16,14 +16,13 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import tvm
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 from tvm_ffi import structural_map, structural_walk
 
-from ..expressions import index_variables
+from ..expressions import buffer_bytes, index_variables
 from ..restatement import replaced, without_mark
 from .row_prefetch import fetch, lines_of
 
@@ -127,8 +126,7 @@ def _set_rows_apart(func: Any, _mod: Any, _context: Any) -> Any:
     structural_walk(func.body, [(tirx.For, note)])
     body = func.body
     for tile in dict.fromkeys(stored):
-        size = prod(int(extent) for extent in tile.shape) * int(tvm.DataType(str(tile.dtype)).bits) // 8
-        if size >= _HEAP_BYTES:
+        if buffer_bytes(tile) >= _HEAP_BYTES:
             body = _with_rows_apart(body, tile)
     return func.with_body(body)
 

@@ -19,10 +19,9 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.sym import detect_linear_equation
-from tvm_ffi import structural_map
 
 from ..expressions import conjunction, index_variables, is_along, is_choice, is_one, is_zero
-from ..restatement import replaced, without_mark
+from ..restatement import replaced, with_marked
 from ..transposition import moved, transposed
 
 SQUARE_MARK = "tunesmith.square"
@@ -35,12 +34,7 @@ def mark_square(sch: s_tir.Schedule, row: Any) -> None:
 
 
 def _turn(func: Any, _mod: Any, _context: Any) -> Any:
-    def turning(row: Any) -> Any:
-        if SQUARE_MARK not in row.annotations:
-            return row
-        return _in_registers(row) or without_mark(row, SQUARE_MARK)
-
-    return func.with_body(structural_map(func.body, [(tirx.For, turning)]))
+    return with_marked(func, SQUARE_MARK, _in_registers)
 
 
 turn_squares = tirx.transform.prim_func_pass(_turn, opt_level=0)

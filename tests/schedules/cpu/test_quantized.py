@@ -34,6 +34,7 @@ WORKLOADS = {
 VNNI = as_target({"kind": "llvm", "mcpu": "znver4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
 HERE = dot_instruction(ts.host_target(), "uint8", "int8")
 summing = pytest.mark.skipif(HERE is None, reason="this CPU sums no products of bytes")
+masked = pytest.mark.skipif(HERE is None or HERE.lanes < 16, reason="this CPU has no masks")
 
 
 def of(name):
@@ -307,7 +308,7 @@ def test_results_of_one_panel_are_requantised_in_vectors():
     assert "vcvtdq2ps" in code and "cvtsi2ss" not in code
 
 
-@summing
+@masked
 @pytest.mark.parametrize("block", [2, 4])
 def test_columns_that_fill_no_panels_are_filled_up_to_whole_blocks(block, target, assert_right):
     """Of 5 panels, whose rows are interleaved in vectors: no block is cut short."""
@@ -318,8 +319,7 @@ def test_columns_that_fill_no_panels_are_filled_up_to_whole_blocks(block, target
     assert_right(workload, schedule)
 
 
-@summing
-@pytest.mark.skipif(HERE is not None and HERE.lanes < 16, reason="this CPU has no masks")
+@masked
 @pytest.mark.parametrize(
     ("m", "k", "turned"), [(20, 248, True), (300, 248, False), (20, 120, False), (300, 128, True)]
 )
