@@ -87,7 +87,7 @@ def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:
             lambda k: k["pad"] == 0 or _cuts(choice, k) or can_ask(nest, k["mr"], choice.products),
         ),
         Constraint(
-            "stage=1 where data lie along the rows, none of them padded, or no blocks share a window's",
+            "stage=1 where data lie along the rows unpadded, or of a window whose blocks have all columns",
             lambda k: k["stage"] == 0 or _stages(choice, k),
         ),
         beside_constraint(choice),
