@@ -25,6 +25,7 @@ from ...machine.errors import InputError
 from ...machine.facts import line_elements
 from ...machine.streaming_store import streams
 from ..passes.aligned_rows import LEAST_VECTORS
+from ..passes.row_prefetch import fetch
 from ..passes.streaming import STREAM_MARK
 from ..restatement import block_nest, vector_start, whole, with_nests
 from .squares import Transposition, find_transposition, square_rows
@@ -54,7 +55,7 @@ def _has_rows_together(found: Transposition) -> bool:
     return found.row == len(found.axes) - 2
 
 
-def restate(func: Any, lanes: int, squares: int, stretch: int) -> Any:
+def restate(func: Any, lanes: int, squares: int, stretch: int, ahead: int = 0) -> Any:
     """Put buffered squares in the place of a transposition's elements.
 
     Parameters
@@ -65,6 +66,8 @@ def restate(func: Any, lanes: int, squares: int, stretch: int) -> Any:
         Squares in a buffer along the output's rows, fewer than twice as many.
     stretch : int
         Squares in a buffer along the input's rows.
+    ahead : int
+        1: while a block is written, what the next one reads is fetched.
 
     Raises
     ------
@@ -74,10 +77,10 @@ def restate(func: Any, lanes: int, squares: int, stretch: int) -> Any:
     found = find_transposition(func)
     if found is None or lanes > min(found.sides) or not can_restate(found):
         raise InputError(f"the function is no transposition by way of a buffer of squares of {lanes}")
-    return with_nests(func, [_parts_nest(found, lanes, squares, stretch)])
+    return with_nests(func, [_parts_nest(found, lanes, squares, stretch, bool(ahead))])
 
 
-def _parts_nest(found: Transposition, lanes: int, squares: int, stretch: int) -> Any:
+def _parts_nest(found: Transposition, lanes: int, squares: int, stretch: int, ahead: bool) -> Any:
     row, column = found.row, len(found.axes) - 1
     length, count = found.extents[column], found.extents[row]
     # Parts of the same length, of many lines, of whole vectors unless there is one only.
@@ -91,14 +94,26 @@ def _parts_nest(found: Transposition, lanes: int, squares: int, stretch: int) ->
     def body(at: list[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
         place = dict(zip([*others, column, row], at, strict=True))
         place[column] = vector_start(place[column], length, part)
+        following = place | {row: vector_start(place[row] + 1, count, block)}
         place[row] = vector_start(place[row], count, block)
-        return _part(found, [place[n] for n in range(column + 1)], lanes, part, block), {}
+        here, later = ([p[n] for n in range(column + 1)] for p in (place, following))
+        return _part(found, here, lanes, part, block, later if ahead else None), {}
 
     return block_nest(PARTS, counts, (found.input, found.output), body)
 
 
-def _part(found: Transposition, place: Sequence[Any], lanes: int, part: int, block: int) -> list[Any]:
-    """Return the statements that transpose what begins at a place into a buffer, and write its rows."""
+def _part(
+    found: Transposition,
+    place: Sequence[Any],
+    lanes: int,
+    part: int,
+    block: int,
+    later: Sequence[Any] | None,
+) -> list[Any]:
+    """Return the statements that transpose what begins at a place into a buffer, and write its rows.
+
+    ``later``: where what is read next begins, which is fetched meanwhile; or None.
+    """
     line, whole_rows = line_elements(found.dtype), part == found.extents[-1] and _has_rows_together(found)
     # Whole rows that follow each other are one. Else a line more: rows of a page would displace each other.
     pitch = part if whole_rows else ceil(part / line) * line + line
@@ -119,11 +134,22 @@ def _part(found: Transposition, place: Sequence[Any], lanes: int, part: int, blo
     turned = [buffer.vstore([(first + n) * pitch + start], vector) for n, vector in enumerate(rows)]
     square = tirx.SeqStmt([*steps, *turned])
     squares = _loop(across, block // lanes, _loop(along, ceil(part / lanes), square))
+    fetched = [] if later is None else [_fetches(found, later, part, row)]
     if whole_rows:
-        copied = _in_lines(block * part, line, lambda n: written(n // part, n % part))
+        copied = [_loop(row, block, each) for each in fetched]
+        copied.append(_in_lines(block * part, line, lambda n: written(n // part, n % part)))
     else:
-        copied = _loop(row, block, _in_lines(part, line, lambda n: written(row, n)))
-    return [tirx.AllocBuffer(buffer), squares, copied]
+        lines = _in_lines(part, line, lambda n: written(row, n))
+        copied = [_loop(row, block, tirx.SeqStmt([*fetched, lines]) if fetched else lines)]
+    return [tirx.AllocBuffer(buffer), squares, *copied]
+
+
+def _fetches(found: Transposition, later: Sequence[Any], part: int, row: Any) -> Any:
+    """Return the loop that asks for a share of what is read later: a line of each so many of its rows."""
+    line, step = line_elements(found.dtype), tirx.Var("fetched", "int64")
+    moves = {found.row: row // line * line, len(later) - 1: step * line + row % line}
+    there = found.indices([p + moves.get(n, 0) for n, p in enumerate(later)])
+    return _loop(step, ceil(part / line), fetch(found.input[tuple(there[i] for i in found.order)]))
 
 
 def _in_lines(count: int, line: int, written: Callable[[Any], Any]) -> Any:

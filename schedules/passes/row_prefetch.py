@@ -90,8 +90,10 @@ def lines_of(load: Any, loop: Any) -> Iterator[Any]:
 
 
 def fetch(element: Any) -> Any:
-    """Return the statement that asks for an element's line, into L2."""
-    place = tirx.address_of(element)
+    """Return the statement that asks for an element's line, or a vector's first, into L2."""
+    *others, last = element.indices
+    first = last.base if isinstance(last, tirx.Ramp) else last
+    place = tirx.address_of(tirx.BufferLoad(element.source, [*others, first]))
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", place, _READ, _INTO_L2, _DATA))
 
 

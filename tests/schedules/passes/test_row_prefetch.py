@@ -7,6 +7,7 @@ from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.rows import ROWS
+from tunesmith.schedules.cpu.transpose import TRANSPOSE
 from tunesmith.schedules.expressions import index_variables
 from tunesmith.schedules.passes.row_prefetch import AHEAD_MARK
 from tunesmith.schedules.restatement import replaced
@@ -28,8 +29,8 @@ def cpu(mcpu, triple="x86_64-linux"):
     return as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": triple, "num-cores": 2})
 
 
-def fetched(schedule, target):
-    """Return the elements that are fetched when all loops are at their begin: buffers' names and indices."""
+def prefetches(schedule, target):
+    """Return the elements that are fetched, as loads."""
     calls = []
 
     def note(statement):
@@ -37,9 +38,20 @@ def fetched(schedule, target):
             calls.append(statement.value.args[0].args[0])
 
     structural_walk(finished(schedule.mod, target)["main"].body, [(tirx.Evaluate, note)])
+    return calls
+
+
+def places(loads, **elsewhere):
+    """Return buffers' names and indices of loads when all loops are at their begin, or elsewhere, by name."""
     simplify = Analyzer().simplify
-    begin = {var: tirx.IntImm("int64", 0) for call in calls for var in index_variables(call.indices)}
-    return [(str(c.source.name), [int(simplify(replaced(i, begin))) for i in c.indices]) for c in calls]
+    at = {var: elsewhere.get(str(var.name), 0) for load in loads for var in index_variables(load.indices)}
+    at = {var: tirx.IntImm("int64", place) for var, place in at.items()}
+    return [(str(c.source.name), [int(simplify(replaced(i, at))) for i in c.indices]) for c in loads]
+
+
+def fetched(schedule, target):
+    """Return the elements that are fetched when all loops are at their begin: buffers' names and indices."""
+    return places(prefetches(schedule, target))
 
 
 @pytest.mark.parametrize("name", NORMS)
@@ -104,3 +116,35 @@ def test_what_is_read_once_is_not_fetched_ahead(axes, target):
     with pytest.raises(InputError, match="ahead=0 unless rows lie contiguous and are read again") as error:
         ROWS.scheduled(func, target, {"ahead": 1})
     assert "\n" not in str(error.value)
+
+
+def test_a_transposition_fetches_the_same_square_of_the_next_block():
+    func, target = ts.workload("transpose", c=64, d=512, order="abdc").func, cpu("x86-64-v4")
+    knobs = {"lanes": 16, "squares": 2, "stretch": 8, "stream": 1}
+    without, ahead = (TRANSPOSE.scheduled(func, target, {**knobs, "ahead": a}) for a in (0, 1))
+    assert not fetched(without, target)
+    assert fetched(ahead, target) == [("x", [512 * row + 8 * 16]) for row in range(16)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "length", "rows"),
+    [
+        ({"c": 1030, "d": 200}, 200, 1030 // 4 // 16 * 16 + 16),
+        ({"b": 512, "c": 1, "d": 100}, 100, 512),  # rows that follow each other
+    ],
+)
+def test_by_way_of_a_buffer_all_that_the_next_block_reads_is_fetched(shape, length, rows):
+    order = "abdc" if shape["c"] > 1 else "adbc"
+    func, target = ts.workload("transpose", order=order, **shape).func, cpu("x86-64-v4")
+    knobs = {"lanes": 16, "squares": 16, "stretch": 4, "stream": 1, "buffered": 1}
+    without, ahead = (TRANSPOSE.scheduled(func, target, {**knobs, "ahead": a}) for a in (0, 1))
+    assert not fetched(without, target)
+    (load,) = prefetches(ahead, target)
+    found = {
+        tuple(place)
+        for row in range(64)
+        for step in range(rows // 16)
+        for _, place in places([load], row=row, fetched=step)
+    }
+    first = min(64, length - 64)
+    assert found == {(row * length + first + 16 * line,) for row in range(rows) for line in range(4)}
