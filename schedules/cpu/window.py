@@ -192,10 +192,10 @@ def _tile(nest: Window, machine: Facts, widths: Sequence[int]) -> tuple[int, int
 
 
 def _comes_from_afar(nest: Window, machine: Facts) -> bool:
-    """Tell whether a padded image comes from an L3 that is far away."""
+    """Tell whether a padded image comes from memory, or from an L3 that is far away."""
     *images, _, _, channels = nest.extents
     padded = prod(images) * prod(nest.padded or (0, 0)) * channels * int(tvm.DataType(nest.dtype).bits) // 8
-    return machine.has_far_l3 and padded > machine.l2_bytes
+    return padded > (machine.l2_bytes if machine.has_far_l3 else machine.kept_by_l3)
 
 
 def _positive(knobs: Knobs) -> bool:
