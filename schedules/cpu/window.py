@@ -31,6 +31,7 @@ from tvm import s_tir
 from ...machine.facts import LINE_BYTES, Facts, facts
 from ...machine.streaming_store import streams
 from ..nests.sliding_window import Window, find_window
+from ..passes.row_prefetch import fetch_ahead
 from ..passes.streaming import STREAM_MARK, exceeds_caches
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, Knobs, KnobSpace
@@ -46,6 +47,8 @@ _TILE_PIXELS = 8
 _PIXELS = (1, 2, 4, 6, 7, 8, 14)
 _VECTORS = (1, 2, 3, 4)
 _LINES = (1, 2, 4, 7, 8, 14, 16, 28)
+# What comes from memory is fetched ahead. On 2 threads of a Zen 4, 3x3 windows of 50 to 100 MiB: pooling 0.92
+# to 0.93 of the time, by 2 0.82 and 0.90, depthwise 0.91 to 0.95, by 2 0.92; 7x7 of 56x56 of 384 0.90.
 # Cycles to copy a vector of the image, and to multiply and add one.
 _CYCLES_PADDED, _CYCLES_MULTIPLIED = 1.5, 0.5
 # Lines that L2 does not hold until all their channels are padded come from a far L3 again and again. On 2
@@ -71,6 +74,7 @@ def schedule_window(
     group: int,
     inside: int = 0,
     stream: int = 0,
+    ahead: int = 0,
 ) -> None:
     """Rewrite a sliding window in place.
 
@@ -92,6 +96,8 @@ def schedule_window(
         1: the steps are inside the tiles of pixels; 0: around the block's lines.
     stream : int
         1: the output is written past the caches, see `streaming`.
+    ahead : int
+        1: while a block that threads share is padded, what the next one reads is fetched, see `row_prefetch`.
     """
     nest = find_window(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
@@ -119,7 +125,10 @@ def schedule_window(
         sch.unroll(loop)
     sch.vectorize(lane)
     if nest.work >= LEAST_PARALLEL_SUMS:
-        sch.parallel(sch.fuse(*outer, blocks, groups))
+        fused = sch.fuse(*outer, blocks, groups)
+        sch.parallel(fused)
+        if ahead and nest.pad is not None:
+            fetch_ahead(sch, fused, sch.get_loops(sch.get_sblock(nest.pad))[-2], 1)
     sch.decompose_reduction(block, taps[0])
 
 
@@ -150,6 +159,7 @@ def window_space(func: Any, target: Any) -> KnobSpace | None:
             Knob("group", divisors(channels // lanes), "steps of channels in a group"),
             Knob("inside", (0, 1), "1: steps of channels inside the tiles; 0: around the lines"),
             Knob("stream", (0, 1) if can_stream else (0,), "1: the output is written past the caches"),
+            Knob("ahead", (0, 1) if nest.pad else (0,), "1: what the next block reads is fetched"),
         ),
         constraints=(
             Constraint(
@@ -171,6 +181,7 @@ def window_space(func: Any, target: Any) -> KnobSpace | None:
             "group": group // wide,
             "inside": inside,
             "stream": exceeds_caches(func, target) if can_stream else 0,
+            "ahead": int(nest.pad is not None and exceeds_caches(func, target)),
         },
     )
 

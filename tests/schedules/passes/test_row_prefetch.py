@@ -8,6 +8,7 @@ from tunesmith.machine.target import as_target
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.rows import ROWS
 from tunesmith.schedules.cpu.transpose import TRANSPOSE
+from tunesmith.schedules.cpu.window import WINDOW
 from tunesmith.schedules.expressions import index_variables
 from tunesmith.schedules.passes.row_prefetch import AHEAD_MARK
 from tunesmith.schedules.restatement import replaced
@@ -148,3 +149,13 @@ def test_by_way_of_a_buffer_all_that_the_next_block_reads_is_fetched(shape, leng
     }
     first = min(64, length - 64)
     assert found == {(row * length + first + 16 * line,) for row in range(rows) for line in range(4)}
+
+
+def test_a_window_fetches_the_lines_that_the_next_block_pads():
+    shape = {"h": 64, "w": 64, "c": 32, "kernel": 3, "padding": 1}
+    func, target = ts.workload("max_pool2d", n=1, **shape).func, cpu("x86-64-v4")
+    knobs = {"lanes": 16, "lines": 4, "group": 2, "vectors": 1}
+    without, ahead = (WINDOW.scheduled(func, target, {**knobs, "ahead": a}) for a in (0, 1))
+    assert not fetched(without, target)
+    # Its first line is the fourth of 64 pixels, padded by one before.
+    assert fetched(ahead, target) == [("data", [(3 * 64 - 1) * 32])]
