@@ -46,6 +46,7 @@ _SHARE_OF_L1 = 4
 # of 65536 x 300, past the caches as well, 24, 47, 47 and 44. Rows that caches hold are 0.9 to 1.2 times as
 # fast.
 AHEAD = (0, 1, 2, 4)
+BEHIND = (0, 8, 16, 32, 64)
 _BYTES_AHEAD = 8192
 
 # What is written past the caches at a time: vectors of so many bits or more that divide a row. On 2 threads
@@ -103,6 +104,7 @@ def default_knobs(
         "whole": 2 if of_values else int(better_whole),
         "stream": stream,
         "ahead": _ahead(nest) if far or fetched else 0,
+        "behind": 0,
     }
 
 
@@ -128,6 +130,11 @@ def _rows_of_whole_values(func: Any, nest: RowNest, widest: int, blocks: Sequenc
 def reads_again(nest: RowNest) -> bool:
     """Tell whether a row is read in a first pass, and in others after it."""
     return nest.contiguous and not nest.is_one_reduction
+
+
+def writes_behind(func: Any, nest: RowNest) -> bool:
+    """Tell whether rows are computed, for which memory waits, before they are written (`written_behind`)."""
+    return reads_again(nest) and bool(EXPONENTIALS & called(func.body))
 
 
 def _comes_from_afar(nest: RowNest, machine: Facts) -> bool:

@@ -9,7 +9,17 @@ from ..forms.whole_rows import kept_values, lengthened_axes
 from ..lane_reduction import best_width
 from ..nests.rows import find_rows
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from .row_choice import ACROSS, AHEAD, BLOCKS, VECTORS, default_knobs, reads_again, whole_vectors
+from .row_choice import (
+    ACROSS,
+    AHEAD,
+    BEHIND,
+    BLOCKS,
+    VECTORS,
+    default_knobs,
+    reads_again,
+    whole_vectors,
+    writes_behind,
+)
 
 
 def rows_space(func: Any, target: Any) -> KnobSpace | None:
@@ -43,6 +53,11 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
                 "blocks of rows that are fetched ahead; 0: none",
             ),
             Knob(
+                "behind",
+                BEHIND if writes_behind(func, nest) else (0,),
+                "rows a thread takes in a row, each written while the next is computed; 0: none",
+            ),
+            Knob(
                 "parts", tuple(sorted({1, default["parts"]})), "parts of a row that are reduced in parallel"
             ),
             Knob("whole", forms, "1: rows are reduced as whole vectors; 2: also what is kept of them"),
@@ -66,6 +81,13 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             Constraint(
                 "ahead=0 unless rows lie contiguous and are read again after a first pass, with parts=1",
                 lambda k: k["ahead"] == 0 or (reads_again(nest) and k["parts"] == 1),
+            ),
+            Constraint(
+                "behind=0 unless rows of exponentials are written past the caches, with parts=1 and block=1",
+                lambda k: (
+                    k["behind"] == 0
+                    or (writes_behind(func, nest) and (k["stream"], k["parts"], k["block"]) == (1, 1, 1))
+                ),
             ),
             Constraint(f"whole is at most {forms[-1]}", lambda k: 0 <= k["whole"] <= forms[-1]),
             Constraint(

@@ -42,6 +42,7 @@ from ..passes.aligned_rows import LEAST_VECTORS
 from ..passes.in_place import compute_in_place
 from ..passes.row_prefetch import fetch_ahead
 from ..passes.streaming import STREAM_MARK, row_lanes, stream_output
+from ..passes.written_behind import write_behind
 from ..rule import ScheduleRule
 from ..transforms import LEAST_PARALLEL_WORK
 from .row_choice import LEAST_BITS, LEAST_BITS_IN_PLACE, LEAST_VECTORS_IN_PLACE
@@ -64,6 +65,7 @@ def schedule_rows(
     whole: int,
     stream: int,
     ahead: int = 0,
+    behind: int = 0,
 ) -> None:
     """Rewrite a function that works row by row in place.
 
@@ -88,6 +90,9 @@ def schedule_rows(
         1 writes an output as long as its rows past the caches.
     ahead : int
         Blocks of rows that the last pass over a row fetches ahead: see `row_prefetch`; 0: none.
+    behind : int
+        Rows that a thread takes one after the other, each written while the next is computed: see
+        `written_behind`; 0: each is finished first.
     """
     del whole
     nest = find_rows(sch.mod["main"])
@@ -121,6 +126,8 @@ def schedule_rows(
         sch.annotate(sch.get_loops(sch.get_sblock(last))[-1], STREAM_MARK, 1)
     if ahead and reading is not None:
         fetch_ahead(sch, row, reading, ahead)
+    if behind and reading is not None and reading is not writing:
+        write_behind(sch, row, reading, writing, behind)
 
 
 ROWS = ScheduleRule(
