@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tvm
 from tvm import s_tir
 
 from ...machine.streaming_store import streams
@@ -127,7 +128,8 @@ def schedule_rows(
     if ahead and reading is not None:
         fetch_ahead(sch, row, reading, ahead)
     if behind and reading is not None and reading is not writing:
-        write_behind(sch, row, reading, writing, behind)
+        row_bytes = length * int(tvm.DataType(nest.output_dtype).bits) // 8
+        write_behind(sch, row, reading, writing, behind, row_bytes)
 
 
 ROWS = ScheduleRule(

@@ -21,7 +21,7 @@ pipelining: Lam, "Software Pipelining: An Effective Scheduling Technique for VLI
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import ceil, prod
@@ -32,11 +32,11 @@ from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 from tvm_ffi import structural_map, structural_walk
 
-from .streaming import elements_before
 from ..restatement import replaced, whole, with_marked, without_mark
+from .streaming import elements_before
 
 BEHIND_MARK = "tunesmith.written_behind"
-"""Annotation of a loop over rows: how many of them a thread takes one after the other."""
+"""Annotation of a loop over rows: how many of them a thread takes one after the other, and the lead."""
 
 COMPUTING_MARK = "tunesmith.computing"
 """Annotation of a loop in it, over the vectors of a row: it computes while the row before is written."""
@@ -48,9 +48,23 @@ WRITING_MARK = "tunesmith.writing"
 _MOST_COPIED = 16
 
 
-def write_behind(sch: s_tir.Schedule, rows: Any, computing: Any, writing: Any, chunk: int) -> None:
-    """Mark a loop over rows, and two over a row's vectors in it, to be taken in chunks of so many rows."""
-    sch.annotate(rows, BEHIND_MARK, chunk)
+# A load waits for a store that is not done yet to a place whose last 12 bits are its own.
+_PAGE_BYTES, _NEAR_BYTES = 4096, 512
+
+
+def write_behind(
+    sch: s_tir.Schedule, rows: Any, computing: Any, writing: Any, chunk: int, row_bytes: int
+) -> None:
+    """Mark a loop over rows, and two over a row's vectors in it, to be taken in chunks of so many rows.
+
+    Rows that are whole pages are written half a page ahead of what is computed: by the same place on a page
+    a row is read right after the one before is written. On 2 threads of a Zen 4 softmax of 4096 x 4096 takes
+    0.80 of the time of rows that are finished first, 1.2 without that lead.
+    """
+    distance = min(row_bytes % _PAGE_BYTES, -row_bytes % _PAGE_BYTES)
+    step_bytes = row_bytes // int(sch.get(computing).extent)
+    lead = _PAGE_BYTES // 2 // max(1, step_bytes) if distance < _NEAR_BYTES else 0
+    sch.annotate(rows, BEHIND_MARK, [chunk, lead])
     sch.annotate(computing, COMPUTING_MARK, 1)
     sch.annotate(writing, WRITING_MARK, 1)
 
@@ -116,12 +130,12 @@ def _stores_to(statement: Any, buffers: Sequence[Any]) -> bool:
     return any(found)
 
 
-def _loaded(statements: Sequence[Any], buffers: Sequence[Any]) -> list[Any]:
-    """Return the loads from one of these buffers."""
+def _loaded(statements: Sequence[Any], buffer: Any) -> list[Any]:
+    """Return the loads from a buffer."""
     loads: list[Any] = []
     for each in statements:
         structural_walk(each, [(TensorLoad, loads.append)])
-    return [load for load in loads if any(load.source.same_as(each) for each in buffers)]
+    return [load for load in loads if load.source.same_as(buffer)]
 
 
 def _taken_behind(loop: Any) -> Any | None:
@@ -129,90 +143,106 @@ def _taken_behind(loop: Any) -> Any | None:
     row = _found(loop)
     if row is None:
         return None
-    kept = [each.buffer for each in row.buffers]
-    read = [each for each in kept if _loaded([*row.ends, row.writing], [each])]
-    found = [each for each in read if _size(each) <= _MOST_COPIED]
-    rows = [each for each in read if _size(each) > _MOST_COPIED]
+    read = [b.buffer for b in row.buffers if _loaded([*row.ends, row.writing], b.buffer)]
+    found = [buffer for buffer in read if _size(buffer) <= _MOST_COPIED]
+    rows = [buffer for buffer in read if _size(buffer) > _MOST_COPIED]
     several = ceil(int(row.writing.extent) / int(row.computing.extent))
     if any(_stores_to(each, rows) for each in row.before) or not _is_ahead(row, rows, several):
         return None
-    copies = {each: tirx.decl_buffer(each.shape, each.dtype, f"{each.name}_before") for each in found}
-    number, part, later = loop.loop_var, tirx.Var("part", "int64"), tirx.Var("later", "int64")
-    chunk, count = int(loop.annotations[BEHIND_MARK]), int(loop.extent)
+    chunk, lead = (int(each) for each in loop.annotations[BEHIND_MARK])
+    count, part = int(loop.extent), tirx.Var("part", "int64")
     start = part * chunk
     rest = whole(chunk) if count % chunk == 0 else tirx.min(whole(chunk), count - start)
 
-    def at(statements: Sequence[Any], place: Any) -> list[Any]:
-        return [replaced(each, {number: place}) for each in statements]
+    def at(place: Any, statements: Sequence[Any]) -> list[Any]:
+        return [replaced(each, {loop.loop_var: place}) for each in statements]
 
-    def written(statements: Sequence[Any]) -> list[Any]:
-        """Return what writes a row, of which was found what is in the copies."""
-
-        def copied(load: Any) -> Any:
-            new = next((copies[each] for each in found if load.source.same_as(each)), None)
-            return load if new is None else tirx.BufferLoad(new, load.indices)
-
-        return [structural_map(each, [(TensorLoad, copied)]) for each in at(statements, start + later)]
-
-    saved = [
-        tirx.BufferStore(copies[each], tirx.BufferLoad(each, list(map(whole, place))), list(map(whole, place)))
-        for each in found
-        for place in product(*(range(int(extent)) for extent in each.shape))
-    ]
-    together, left_written, left_computed = _together(row, several)
-    following = start + later + 1
-    both = tirx.SeqStmt([*written([together.writing]), *at([together.computing], following)])
-    both = tirx.For(together.step, whole(0), whole(together.count), tirx.ForKind.SERIAL, both)
+    copies = {each: tirx.decl_buffer(each.shape, each.dtype, f"{each.name}_before") for each in found}
+    later = tirx.Var("later", "int64")
     body = [
-        *saved,
-        *at(row.before, following),
-        *written([*row.ends, *left_written]),
-        both,
-        *at([*left_computed, *row.after], following),
+        *(_copied(each, copies[each]) for each in found),
+        *_of_two_rows(
+            row,
+            (several, lead),
+            lambda steps: [_reading(each, copies) for each in at(start + later, steps)],
+            lambda steps: at(start + later + 1, steps),
+        ),
     ]
-    pipelined = tirx.For(later, whole(0), rest - 1, tirx.ForKind.SERIAL, tirx.SeqStmt(body))
     alone = [*row.before, without_mark(row.computing, COMPUTING_MARK), *row.after]
     last = [*row.ends, without_mark(row.writing, WRITING_MARK)]
     of_chunk = [
         *row.buffers,
         *map(tirx.AllocBuffer, copies.values()),
-        *at(alone, start),
-        pipelined,
-        *at(last, start + rest - 1),
+        *at(start, alone),
+        _serial(later, rest - 1, body),
+        *at(start + rest - 1, last),
     ]
-    others = {key: value for key, value in loop.annotations.items() if key != BEHIND_MARK}
-    return tirx.For(
-        part, whole(0), whole(ceil(count / chunk)), loop.kind, tirx.SeqStmt(of_chunk), annotations=others
+    result = tirx.For(
+        part,
+        whole(0),
+        whole(ceil(count / chunk)),
+        loop.kind,
+        tirx.SeqStmt(of_chunk),
+        annotations=loop.annotations,
     )
+    return without_mark(result, BEHIND_MARK)
 
 
-@dataclass(frozen=True)
-class _Together:
-    """An iteration in which a row's vectors are computed, and as many of another's are written before."""
+def _of_two_rows(
+    row: _Row,
+    pace: tuple[int, int],
+    written: Callable[[Sequence[Any]], list[Any]],
+    computed: Callable[[Sequence[Any]], list[Any]],
+) -> list[Any]:
+    """Return the statements that write a row while the next is computed.
 
-    step: Any
-    count: int
-    writing: Any
-    computing: Any
-
-
-def _together(row: _Row, several: int) -> tuple[_Together, list[Any], list[Any]]:
-    """Return the iterations that the two loops have together, and what is left of each."""
+    ``pace``: how many vectors are written in an iteration that computes, and how many of these before the
+    first. ``written``, ``computed``: from statements of any row to those of the one and the other.
+    """
     writing, computing, step = row.writing, row.computing, tirx.Var("together", "int64")
-    count = min(int(computing.extent), int(writing.extent) // several)
-    written = [replaced(writing.body, {writing.loop_var: step * several + n}) for n in range(several)]
-    computed = replaced(computing.body, {computing.loop_var: step})
-    together = _Together(step, count, tirx.SeqStmt(written) if several > 1 else written[0], computed)
-    return together, _from(writing, count * several), _from(computing, count)
+    several, lead = pace
+    both = min(int(computing.extent), int(writing.extent) // several)
+    lead = min(lead, both)
+    vectors = [
+        replaced(writing.body, {writing.loop_var: (step + lead) * several + n}) for n in range(several)
+    ]
+    next_vectors = replaced(computing.body, {computing.loop_var: step})
+    ahead = [*_part(writing, 0, lead * several), *_part(writing, both * several, int(writing.extent))]
+    left = _part(computing, both - lead, int(computing.extent))
+    return [
+        *computed(row.before),
+        *written([*row.ends, *ahead]),
+        _serial(step, whole(both - lead), [*written(vectors), *computed([next_vectors])]),
+        *computed([*left, *row.after]),
+    ]
 
 
-def _from(loop: Any, first: int) -> list[Any]:
-    """Return a loop from an iteration on, if any is left."""
-    left = int(loop.extent) - first
-    if not left:
-        return []
+def _copied(found: Any, copy: Any) -> Any:
+    """Return the statements that copy what was found of a row."""
+    places = product(*(map(whole, range(int(extent))) for extent in found.shape))
+    stores = [tirx.BufferStore(copy, tirx.BufferLoad(found, list(at)), list(at)) for at in places]
+    return tirx.SeqStmt(stores) if len(stores) > 1 else stores[0]
+
+
+def _reading(statement: Any, copies: Mapping[Any, Any]) -> Any:
+    """Return a statement that reads the copies of what was found."""
+
+    def copied(load: Any) -> Any:
+        new = next((copy for found, copy in copies.items() if load.source.same_as(found)), None)
+        return load if new is None else tirx.BufferLoad(new, load.indices)
+
+    return structural_map(statement, [(TensorLoad, copied)])
+
+
+def _part(loop: Any, first: int, end: int) -> list[Any]:
+    """Return a loop from an iteration to another, if there are any."""
     body = replaced(loop.body, {loop.loop_var: loop.loop_var + first})
-    return [tirx.For(loop.loop_var, whole(0), whole(left), loop.kind, body)]
+    return [_serial(loop.loop_var, whole(end - first), [body])] if end > first else []
+
+
+def _serial(variable: Any, extent: Any, body: Sequence[Any]) -> Any:
+    statement = tirx.SeqStmt(body) if len(body) > 1 else body[0]
+    return tirx.For(variable, whole(0), extent, tirx.ForKind.SERIAL, statement)
 
 
 def _is_ahead(row: _Row, rows: Sequence[Any], several: int) -> bool:
@@ -223,31 +253,27 @@ def _is_ahead(row: _Row, rows: Sequence[Any], several: int) -> bool:
     analyzer = sym.Analyzer()
     stores: list[Any] = []
     structural_walk(row.computing, [(tirx.BufferStore, stores.append)])
-    zero = {loop.loop_var: whole(0) for loop in _loops([row.computing, row.writing])}
+    loops: list[Any] = []
+    for each in (row.computing, row.writing):
+        structural_walk(each, [(tirx.For, loops.append)])
+    begin = {loop.loop_var: whole(0) for loop in loops}
 
-    def moved(index: Any, step: Any) -> Any:
-        """Return how far an index moves in an iteration."""
-        at = [analyzer.simplify(replaced(index, {**zero, step: whole(n)})) for n in (0, 1)]
-        return analyzer.simplify(at[1] - at[0])
-
-    def follows(load: Any, store: Any) -> bool:
-        read, stored = elements_before(load.source, load.indices), elements_before(store.buffer, store.indices)
-        further = several * moved(read, row.writing.loop_var) - moved(stored, row.computing.loop_var)
-        ahead = replaced(read, zero) - replaced(stored, zero)
-        return bool(analyzer.can_prove(further >= 0) and analyzer.can_prove(ahead >= 0))
+    def follows(load: Any, store: Any, buffer: Any) -> bool:
+        read, stored = (elements_before(buffer, access.indices) for access in (load, store))
+        first = [replaced(each, begin) for each in (read, stored)]
+        second = [
+            replaced(each, begin | {loop.loop_var: whole(1)})
+            for each, loop in ((read, row.writing), (stored, row.computing))
+        ]
+        further = several * (second[0] - first[0]) - (second[1] - first[1])
+        return bool(analyzer.can_prove(first[0] >= first[1]) and analyzer.can_prove(further >= 0))
 
     def is_ahead(buffer: Any) -> bool:
         to = [store for store in stores if store.buffer.same_as(buffer)]
-        return bool(to) and all(follows(load, s) for load in _loaded([row.writing], [buffer]) for s in to)
+        loads = _loaded([row.writing], buffer)
+        return bool(to) and all(follows(load, store, buffer) for load in loads for store in to)
 
     return all(map(is_ahead, rows))
-
-
-def _loops(statements: Sequence[Any]) -> list[Any]:
-    loops: list[Any] = []
-    for each in statements:
-        structural_walk(each, [(tirx.For, loops.append)])
-    return loops
 
 
 def _write_behind(func: Any, _mod: Any, _context: Any) -> Any:
