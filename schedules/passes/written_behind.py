@@ -258,6 +258,9 @@ def _is_ahead(row: _Row, rows: Sequence[Any], several: int) -> bool:
         structural_walk(each, [(tirx.For, loops.append)])
     begin = {loop.loop_var: whole(0) for loop in loops}
 
+    def is_never_negative(number: Any) -> bool:
+        return int(analyzer.const_int_bound(analyzer.simplify(number)).min_value) >= 0
+
     def follows(load: Any, store: Any, buffer: Any) -> bool:
         read, stored = (elements_before(buffer, access.indices) for access in (load, store))
         first = [replaced(each, begin) for each in (read, stored)]
@@ -266,7 +269,7 @@ def _is_ahead(row: _Row, rows: Sequence[Any], several: int) -> bool:
             for each, loop in ((read, row.writing), (stored, row.computing))
         ]
         further = several * (second[0] - first[0]) - (second[1] - first[1])
-        return bool(analyzer.can_prove(first[0] >= first[1]) and analyzer.can_prove(further >= 0))
+        return is_never_negative(first[0] - first[1]) and is_never_negative(further)
 
     def is_ahead(buffer: Any) -> bool:
         to = [store for store in stores if store.buffer.same_as(buffer)]
