@@ -1,4 +1,4 @@
-"""Rows that are written while the next are computed: that results are as they were, which rows, how far apart."""
+"""Rows that are written while the next are computed: results, which rows, how far apart."""
 
 import pytest
 import tunesmith as ts
