@@ -127,7 +127,7 @@ def schedule_rows(
         sch.annotate(sch.get_loops(sch.get_sblock(last))[-1], STREAM_MARK, 1)
     if ahead and reading is not None:
         fetch_ahead(sch, row, reading, ahead)
-    if behind and reading is not None and reading is not writing:
+    if behind and None not in (reading, writing) and reading is not writing:
         row_bytes = length * int(tvm.DataType(nest.output_dtype).bits) // 8
         write_behind(sch, row, reading, writing, behind, row_bytes)
 
