@@ -90,6 +90,15 @@ class _Row:
     ends: list[Any]
     writing: Any
 
+    def read_to_write(self) -> tuple[list[Any], list[Any]]:
+        """Return the buffers that are read to write a row: those of a few elements, and those of a row."""
+        read = [each.buffer for each in self.buffers if _loaded([*self.ends, self.writing], each.buffer)]
+
+        def is_row(buffer: Any) -> bool:
+            return prod(int(extent) for extent in buffer.shape) > _MOST_COPIED
+
+        return [each for each in read if not is_row(each)], [each for each in read if is_row(each)]
+
 
 def _found(loop: Any) -> _Row | None:
     """Take the body of a loop over rows apart; None where it is not as the marks say."""
@@ -108,10 +117,6 @@ def _found(loop: Any) -> _Row | None:
     at = next(n for n, each in enumerate(steps) if each is computing)
     ends = [each for each in steps[written:] if each is not writing]
     return _Row(buffers, steps[:at], computing, steps[at + 1 : written], ends, writing)
-
-
-def _size(buffer: Any) -> int:
-    return prod(int(extent) for extent in buffer.shape)
 
 
 def _is_marked(statement: Any, mark: str) -> bool:
@@ -143,11 +148,9 @@ def _taken_behind(loop: Any) -> Any | None:
     row = _found(loop)
     if row is None:
         return None
-    read = [b.buffer for b in row.buffers if _loaded([*row.ends, row.writing], b.buffer)]
-    found = [buffer for buffer in read if _size(buffer) <= _MOST_COPIED]
-    rows = [buffer for buffer in read if _size(buffer) > _MOST_COPIED]
+    found, rows = row.read_to_write()
     several = ceil(int(row.writing.extent) / int(row.computing.extent))
-    if any(_stores_to(each, rows) for each in row.before) or not _is_ahead(row, rows, several):
+    if not _is_ahead(row, rows, several):
         return None
     chunk, lead = (int(each) for each in loop.annotations[BEHIND_MARK])
     count, part = int(loop.extent), tirx.Var("part", "int64")
@@ -159,7 +162,7 @@ def _taken_behind(loop: Any) -> Any | None:
 
     copies = {each: tirx.decl_buffer(each.shape, each.dtype, f"{each.name}_before") for each in found}
     later = tirx.Var("later", "int64")
-    body = [
+    of_two = [
         *(_copied(each, copies[each]) for each in found),
         *_of_two_rows(
             row,
@@ -174,18 +177,12 @@ def _taken_behind(loop: Any) -> Any | None:
         *row.buffers,
         *map(tirx.AllocBuffer, copies.values()),
         *at(start, alone),
-        _serial(later, rest - 1, body),
+        _serial(later, rest - 1, of_two),
         *at(start + rest - 1, last),
     ]
-    result = tirx.For(
-        part,
-        whole(0),
-        whole(ceil(count / chunk)),
-        loop.kind,
-        tirx.SeqStmt(of_chunk),
-        annotations=loop.annotations,
-    )
-    return without_mark(result, BEHIND_MARK)
+    others = without_mark(loop, BEHIND_MARK).annotations
+    parts, body = whole(ceil(count / chunk)), tirx.SeqStmt(of_chunk)
+    return tirx.For(part, whole(0), parts, loop.kind, body, annotations=others)
 
 
 def _of_two_rows(
@@ -248,7 +245,8 @@ def _serial(variable: Any, extent: Any, body: Sequence[Any]) -> Any:
 def _is_ahead(row: _Row, rows: Sequence[Any], several: int) -> bool:
     """Tell whether what is written of a row is read before the next row's vectors take its place.
 
-    Of each buffer that is a row, iteration for iteration, writing reads no less far than computing stores.
+    Nothing before stores to a buffer that is a row; iteration for iteration, writing reads no less far than
+    computing stores.
     """
     analyzer = sym.Analyzer()
     stores: list[Any] = []
@@ -276,7 +274,7 @@ def _is_ahead(row: _Row, rows: Sequence[Any], several: int) -> bool:
         loads = _loaded([row.writing], buffer)
         return bool(to) and all(follows(load, store, buffer) for load in loads for store in to)
 
-    return all(map(is_ahead, rows))
+    return not any(_stores_to(each, rows) for each in row.before) and all(map(is_ahead, rows))
 
 
 def _write_behind(func: Any, _mod: Any, _context: Any) -> Any:
