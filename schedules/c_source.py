@@ -19,7 +19,7 @@ from tvm_ffi import structural_walk
 from ..machine.streaming_store import stored_by
 from .c_expressions import ALIGNMENT, Expressions, no_words_for
 from .c_scalars import c_type, identifier
-from .expressions import loads_of
+from .expressions import loads_of, op_name
 
 # Larger arrays are allocated: every thread has a stack of its own, perhaps a small one.
 _STACK_BYTES = 1 << 15
@@ -174,6 +174,9 @@ class _Writer:
             buffer, offset, vector = stored
             kind, value = self._c.type(vector.ty.dtype), self._c.write(vector)
             yield f"*({kind} *)&{self._c.names[buffer]}[{self._c.write(offset)}] = {value};"
+        elif op_name(node.value) == "tirx.prefetch":
+            (element,) = node.value.args[0].args
+            yield f"__builtin_prefetch(&{self._c.write(element)});"
         elif not isinstance(node.value, tirx.IntImm):
             raise no_words_for(node.value)
 

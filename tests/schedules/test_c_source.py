@@ -93,6 +93,15 @@ def test_stores_past_the_caches_are_stores(operator, shape, check):
     check(source, workload, operator)
 
 
+def test_what_a_form_fetches_is_fetched(check):
+    workload, target = ts.workload("transpose", c=1030, d=200, order="abdc"), ts.host_target()
+    knobs = {"stream": 1, "buffered": 1, "squares": 16, "stretch": 4, "ahead": 1}
+    (rule,) = (each for each in rules_for(workload.func, target) if each.name == "transpose")
+    source = c_source(rule.scheduled(workload.func, target, knobs), "kernel")
+    assert source.count("__builtin_prefetch(&x[") == 1
+    check(source, workload, "kernel")
+
+
 @pytest.mark.parametrize("rule", ["unscheduled", "general"])
 def test_any_schedule_of_it(rule, check):
     workload = ts.workload("conv2d", **CONV)
