@@ -19,7 +19,7 @@ from tvm_ffi import structural_walk
 from ..machine.streaming_store import stored_by
 from .c_expressions import ALIGNMENT, Expressions, no_words_for
 from .c_scalars import c_type, identifier
-from .expressions import loads_of, op_name
+from .expressions import loads_of, op_name, stores_of
 
 # Larger arrays are allocated: every thread has a stack of its own, perhaps a small one.
 _STACK_BYTES = 1 << 15
@@ -68,8 +68,7 @@ class _Writer:
 
     def function(self, func: Any, name: str) -> str:
         """Write the function with what it needs before it."""
-        written: list[Any] = []
-        structural_walk(func.body, [(tirx.BufferStore, lambda store: written.append(store.buffer))])
+        written = [store.buffer for store in stores_of(func.body)]
         aliases: list[Any] = []
         structural_walk(func.body, [(tirx.DeclBuffer, aliases.append)])
         written += [alias.data.args[0] for alias in aliases if alias.buffer in written]

@@ -62,6 +62,13 @@ def loads_of(body: Any) -> list[Any]:
     return found
 
 
+def stores_of(body: Any) -> list[Any]:
+    """Return every store in a statement."""
+    found: list[Any] = []
+    structural_walk(body, [(tirx.BufferStore, found.append)])
+    return found
+
+
 def index_variables(indices: Any) -> set[Any]:
     """Return the block variables that indices use."""
     found: set[Any] = set()

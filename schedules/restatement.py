@@ -65,7 +65,7 @@ def stage_nests(given: Sequence[Any], tensors: Sequence[Any]) -> tuple[list[Any]
     form = te.create_prim_func(list(tensors), index_dtype_override="int64")
     buffers = dict(zip(form.params, given, strict=True))
     inner = structural_map(form.body, (tirx.Var, lambda v: buffers.get(v, v))).block
-    return _statements(inner.body), list(inner.alloc_buffers)
+    return statements(inner.body), list(inner.alloc_buffers)
 
 
 def placeholders(buffers: Iterable[Any]) -> list[Any]:
@@ -115,13 +115,13 @@ def summed_term(block: Any) -> Any:
 
 def nests(func: Any) -> list[Any]:
     """Return the loop nests of an unscheduled function, in program order."""
-    return _statements(func.body.block.body)
+    return statements(func.body.block.body)
 
 
 def with_nests(func: Any, body: Sequence[Any], buffers: Sequence[Any] = ()) -> Any:
     """Return a function of these loop nests, with more buffers between them."""
     root = func.body.block
-    statement = tirx.SeqStmt(list(body)) if len(body) > 1 else body[0]
+    statement = in_order(body)
     kept = [*root.alloc_buffers, *buffers]
     block = s_tir.SBlock([], [], [], root.name_hint, statement, alloc_buffers=kept)
     return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
@@ -260,8 +260,24 @@ def with_longer_axis(nest: Any, axis: Any, length: int, body: Any, others: Seque
     return result
 
 
-def _statements(body: Any) -> list[Any]:
+def statements(body: Any) -> list[Any]:
+    """Return the statements of a body, which may be a single one."""
     return list(body) if isinstance(body, tirx.SeqStmt) else [body]
+
+
+def in_order(body: Sequence[Any]) -> Any:
+    """Return statements, one or more, as one."""
+    return tirx.SeqStmt(list(body)) if len(body) > 1 else body[0]
+
+
+def serial_loop(variable: Any, extent: Any, body: Any) -> Any:
+    """Return a loop from 0 on."""
+    return tirx.For(variable, whole(0), extent, tirx.ForKind.SERIAL, body)
+
+
+def with_own_variables(func: Any) -> Any:
+    """Return a function in which statements that it has twice have loops and buffers of their own."""
+    return tirx.transform.ConvertSSA()(tvm.IRModule({"main": func}))["main"]
 
 
 def held_block(nest: Any) -> Any:

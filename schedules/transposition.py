@@ -30,6 +30,7 @@ from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
 from ..machine.streaming_store import IMPORT_LLVM, streaming_store
+from .restatement import in_order
 
 # Within parts of so many bits CPUs interleave two vectors in one instruction: unpack on x86, zip on aarch64.
 _PART_BITS = 128
@@ -139,7 +140,7 @@ def moved(vector: Any, dtype: str = "uint16") -> Any:
 def performing(described: Any, steps: Sequence[Any], notes: Mapping[str, Any] | None = None) -> Any:
     """Return a function with the buffers and regions of an intrinsic's description and other statements."""
     block = described.body.block
-    statement = tirx.SeqStmt(list(steps)) if len(steps) > 1 else steps[0]
+    statement = in_order(steps)
     body = s_tir.SBlock([], block.reads, block.writes, block.name_hint, statement, annotations=notes or {})
     return described.with_body(s_tir.SBlockRealize([], tvm.tirx.const(True, "bool"), body))
 

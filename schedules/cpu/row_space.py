@@ -39,6 +39,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
     default, across = default_knobs(func, target, nest, blocks, pieces), not nest.contiguous
     lanes = default["lanes"]
     vectors = tuple(sorted({*ACROSS, *(whole_vectors(nest, lanes, widest) if across else ())}))
+    behind = BEHIND if writes_behind(func, nest) else (0,)
     forms = (0,) if pieces is None else (0, 1, 2) if kept_values(func) else (0, 1)
     return KnobSpace(
         knobs=(
@@ -54,7 +55,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             ),
             Knob(
                 "behind",
-                BEHIND if writes_behind(func, nest) else (0,),
+                behind,
                 "rows a thread takes in a row, each written while the next is computed; 0: none",
             ),
             Knob(
@@ -86,7 +87,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
                 "behind=0 unless rows of exponentials are written past the caches, with parts=1 and block=1",
                 lambda k: (
                     k["behind"] == 0
-                    or (writes_behind(func, nest) and (k["stream"], k["parts"], k["block"]) == (1, 1, 1))
+                    or (len(behind) > 1 and (k["stream"], k["parts"], k["block"]) == (1, 1, 1))
                 ),
             ),
             Constraint(f"whole is at most {forms[-1]}", lambda k: 0 <= k["whole"] <= forms[-1]),

@@ -37,7 +37,7 @@ from ..expressions import index_variables, loads_of
 from ..nests.attention import LITTLE, LONGEST, PADDED_KEYS, PARTS, TOTAL, Attention
 from ..nests.products import product_operands
 from ..passes.bfloat16_bits import as_float32
-from ..restatement import held_block, held_blocks, nests, replaced, whole, with_nests
+from ..restatement import held_block, held_blocks, nests, replaced, serial_loop, whole, with_nests
 from .vector_expressions import shuffled
 
 MOST_BITS = 32
@@ -155,7 +155,7 @@ def _longest(blocks: Mapping[str, Any], product: str, which: int, longest: Any) 
         folded.insert(0, tirx.Bind(vector, as_float32(read)))
     largest = tirx.BufferStore(longest, tirx.max(longest[h], total), [h])
     zero = tirx.BufferStore(longest, tirx.const(0, _SUMMED), [h])
-    body = tirx.SeqStmt([zero, _loop(i, count, tirx.SeqStmt([*folded, largest]))])
+    body = tirx.SeqStmt([zero, serial_loop(i, whole(count), tirx.SeqStmt([*folded, largest]))])
     region = [
         Range(whole(0), extent) if index_variables([index]) & {i} else Range.from_min_extent(index, whole(1))
         for index, extent in zip(place, source.shape, strict=False)
@@ -198,12 +198,8 @@ def _nest(axes: Sequence[Any], written: Any, read: Any, body: Any) -> Any:
     loops = [tirx.Var(f"{axis.name}_", "int64") for axis in axes]
     nest: Any = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), block)
     for loop, extent in reversed(list(zip(loops, extents, strict=True))):
-        nest = _loop(loop, extent, nest)
+        nest = serial_loop(loop, whole(extent), nest)
     return nest
-
-
-def _loop(variable: Any, extent: int, body: Any) -> Any:
-    return tirx.For(variable, whole(0), whole(extent), tirx.ForKind.SERIAL, body)
 
 
 def _is_little(queries: Any, keys: Any, scale: float) -> Any:

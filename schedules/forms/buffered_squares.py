@@ -27,7 +27,7 @@ from ...machine.streaming_store import streams
 from ..passes.aligned_rows import LEAST_VECTORS
 from ..passes.row_prefetch import fetch
 from ..passes.streaming import STREAM_MARK
-from ..restatement import block_nest, vector_start, whole, with_nests
+from ..restatement import block_nest, in_order, vector_start, whole, with_nests
 from .squares import Transposition, find_transposition, square_rows
 
 PARTS = "parts"
@@ -140,7 +140,7 @@ def _part(
         copied.append(_in_lines(block * part, line, lambda n: written(n // part, n % part)))
     else:
         lines = _in_lines(part, line, lambda n: written(row, n))
-        copied = [_loop(row, block, tirx.SeqStmt([*fetched, lines]) if fetched else lines)]
+        copied = [_loop(row, block, in_order([*fetched, lines]))]
     return [tirx.AllocBuffer(buffer), squares, *copied]
 
 
@@ -163,7 +163,7 @@ def _in_lines(count: int, line: int, written: Callable[[Any], Any]) -> Any:
     if rest:
         left = tirx.IfThenElse(last < rest, written(last + vectors * line), None)
         pieces.append(_loop(last, line, left, ForKind.VECTORIZED))
-    return tirx.SeqStmt(pieces) if len(pieces) > 1 else pieces[0]
+    return in_order(pieces)
 
 
 def _loop(variable: Any, count: int, body: Any, kind: Any = ForKind.SERIAL, notes: Any = None) -> Any:

@@ -23,7 +23,7 @@ from tvm import sym, tirx
 from tvm_ffi import structural_equal, structural_map
 
 from ...machine.facts import line_elements
-from ..restatement import replaced
+from ..restatement import in_order, replaced, statements
 from .streaming import STREAM_MARK, first_of_consecutive
 
 LEAST_VECTORS = 16
@@ -32,7 +32,7 @@ LEAST_VECTORS = 16
 
 def _aligned(steps: Any) -> Any:
     """Return a loop over the vectors of a row that begins anywhere as three parts; others as they are."""
-    *others, vector = steps.body.seq if isinstance(steps.body, tirx.SeqStmt) else (steps.body,)
+    *others, vector = statements(steps.body)
     known = steps.kind == tirx.ForKind.SERIAL and isinstance(steps.extent, tirx.IntImm)
     if not known or not isinstance(vector, tirx.For) or STREAM_MARK not in vector.annotations:
         return steps
@@ -60,7 +60,7 @@ def _aligned(steps: Any) -> Any:
         steps.min,
         tirx.IntImm(str(step.ty.dtype), whole),
         steps.kind,
-        tirx.SeqStmt([*others, inner]) if others else inner,
+        in_order([*others, inner]),
         annotations=steps.annotations,
     )
     return tirx.SeqStmt([end(0, shift), main, end(whole * lanes + shift, lanes - shift)])

@@ -18,7 +18,7 @@ from tvm.script import tirx as T
 from tvm.tirx import ForKind
 from tvm_ffi import structural_map, structural_walk
 
-from ..expressions import is_choice, op_name
+from ..expressions import is_choice, op_name, stores_of
 from ..restatement import without_mark
 
 BITS_MARK = "tunesmith.bfloat16_bits"
@@ -104,10 +104,7 @@ def store_constants_singly(func: Any) -> Any:
         return number and not any(store.buffer.same_as(buffer) for buffer in own)
 
     def singly(loop: Any) -> Any:
-        stores: list[Any] = []
-        if loop.kind == ForKind.VECTORIZED:
-            structural_walk(loop.body, [(tirx.BufferStore, stores.append)])
-        if not any(map(is_constant, stores)):
+        if loop.kind != ForKind.VECTORIZED or not any(map(is_constant, stores_of(loop.body))):
             return loop
         serial = ForKind.SERIAL
         return tirx.For(loop.loop_var, loop.min, loop.extent, serial, loop.body, annotations=loop.annotations)

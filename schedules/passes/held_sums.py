@@ -29,7 +29,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 from tvm_ffi import structural_equal, structural_map
 
-from ..restatement import replaced, without_mark
+from ..restatement import in_order, replaced, without_mark
 
 HOLD_MARK = "tunesmith.held_sums"
 """Annotation of a loop over steps of a sum: what it adds to is in registers meanwhile."""
@@ -59,7 +59,7 @@ def _held(loop: Any) -> Any:
         parts[1].append(_in_lanes(lane, tirx.BufferStore(held, added, [at])))
         parts[2].append(_in_lanes(lane, after))
     before, steps, after = parts
-    body = steps[0] if len(steps) == 1 else tirx.SeqStmt(steps)
+    body = in_order(steps)
     return tirx.SeqStmt([*before, without_mark(loop, HOLD_MARK, body=body), *after])
 
 

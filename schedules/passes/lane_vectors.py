@@ -291,9 +291,7 @@ def _is_narrowed(value: Any) -> bool:
 
 
 def _reads(expression: Any) -> bool:
-    loads: list[Any] = []
-    structural_walk(expression, (TensorLoad, loads.append))
-    return bool(loads)
+    return bool(loads_of(expression))
 
 
 def _is_polynomial(value: Any) -> bool:

@@ -30,7 +30,8 @@ from ...machine.tile_instructions import (
     permission,
     released,
 )
-from ..restatement import without_mark
+from ..expressions import stores_of
+from ..restatement import in_order, statements, without_mark
 from .bfloat16_bits import keep_bfloat16
 from .float32_parts import in_parts
 from .tile_step import TileStep
@@ -106,8 +107,8 @@ def _by_thread(threads: Any, steps: list[TileStep]) -> Any:
 
 def _step_in(tiles: Any) -> TileStep:
     """Return the step of the sum in a marked loop over tiles."""
-    (loop,) = _found(tiles.body, lambda each: isinstance(each, tirx.For) and STEP_MARK in each.annotations)
-    (store,) = _found(loop.body, lambda each: isinstance(each, tirx.BufferStore))
+    (loop,) = _found(tiles.body, lambda each: STEP_MARK in each.annotations)
+    (store,) = stores_of(loop.body)
     return TileStep(loop, store)
 
 
@@ -115,8 +116,8 @@ def _tile(body: Any, step: TileStep, buffers: list[Any]) -> Any:
     """Return the statements that compute a tile; the buffer of its sums is left to who has several tiles."""
     sums = step.store.buffer
     by_unit = tirx.SeqStmt(_statements(step.products()))
-    statements: list[Any] = []
-    parts = list(body) if isinstance(body, tirx.SeqStmt) else [body]
+    tiled: list[Any] = []
+    parts = statements(body)
     sets = any(_stores_to(sums, each) and not _found(each, step.loop.same_as) for each in parts)
     for each in parts:
         if isinstance(each, tirx.AllocBuffer) and each.buffer.same_as(sums):
@@ -128,15 +129,15 @@ def _tile(body: Any, step: TileStep, buffers: list[Any]) -> Any:
             before = step.zeros() if sets else step.loads()
             summed = tirx.SeqStmt([*_statements(before), loops, *_statements(step.stores())])
             there = step.condition
-            statements.append(summed if there is None else tirx.IfThenElse(there, summed, None))
+            tiled.append(summed if there is None else tirx.IfThenElse(there, summed, None))
         elif not _stores_to(sums, each):
-            statements.append(each)
-    return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
+            tiled.append(each)
+    return in_order(tiled)
 
 
 def _stores_to(buffer: Any, statement: Any) -> bool:
     """Tell whether a statement stores to a buffer."""
-    return bool(_found(statement, lambda s: isinstance(s, tirx.BufferStore) and s.buffer.same_as(buffer)))
+    return any(store.buffer.same_as(buffer) for store in stores_of(statement))
 
 
 def _statements(calls: Sequence[Any]) -> list[Any]:
@@ -144,14 +145,14 @@ def _statements(calls: Sequence[Any]) -> list[Any]:
 
 
 def _found(statement: Any, wanted: Callable[[Any], bool]) -> list[Any]:
-    """Return the loops and stores in a statement that are as wanted."""
+    """Return the loops in a statement that are as wanted."""
     found: list[Any] = []
 
     def note(each: Any) -> None:
         if wanted(each):
             found.append(each)
 
-    structural_walk(statement, [(tirx.For, note), (tirx.BufferStore, note)])
+    structural_walk(statement, [(tirx.For, note)])
     return found
 
 

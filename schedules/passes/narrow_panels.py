@@ -21,12 +21,11 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-import tvm
 from tvm import s_tir, tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
 
-from ..restatement import without_mark
+from ..restatement import with_own_variables, without_mark
 from .padded_taps import panel_at
 
 NARROW_MARK = "tunesmith.narrow_panel"
@@ -106,7 +105,7 @@ def _narrow(func: Any, _mod: Any, _context: Any) -> Any:
         return func
     body = structural_map(func.body, [(tirx.AttrStmt, _narrowed)])
     # Loops and buffers of the two are others.
-    return tirx.transform.ConvertSSA()(tvm.IRModule({"main": func.with_body(body)}))["main"]
+    return with_own_variables(func.with_body(body))
 
 
 note_panels = tirx.transform.prim_func_pass(_note, opt_level=0)

@@ -22,7 +22,7 @@ from tvm.sym import Analyzer
 from tvm.tirx import ForKind
 from tvm_ffi import structural_map, structural_walk
 
-from ..expressions import buffer_bytes, index_variables
+from ..expressions import buffer_bytes, index_variables, loads_of, stores_of
 from ..restatement import replaced, without_mark
 from .row_prefetch import fetch, lines_of
 
@@ -87,10 +87,8 @@ def _with_fetches(panels: Any) -> Any:
 
 def _fetching(loop: Any, panels: Any, tiles: Sequence[Any]) -> Any:
     """Return the sum over a tile with its share of the next panel's fetches between the steps."""
-    loads: list[Any] = []
-    structural_walk(loop.body, [(TensorLoad, loads.append)])
     needed = {panels.loop_var, loop.loop_var}
-    weight = next(load for load in loads if needed <= index_variables(load.indices))
+    weight = next(load for load in loads_of(loop.body) if needed <= index_variables(load.indices))
     count = prod(int(each.extent) for each in tiles)
     steps = int(loop.extent)
     between = steps_between(count, steps)
@@ -121,7 +119,7 @@ def _set_rows_apart(func: Any, _mod: Any, _context: Any) -> Any:
 
     def note(loop: Any) -> None:
         if _APART_MARK in loop.annotations:
-            structural_walk(loop.body, [(tirx.BufferStore, lambda store: stored.append(store.buffer))])
+            stored.extend(store.buffer for store in stores_of(loop.body))
 
     structural_walk(func.body, [(tirx.For, note)])
     body = func.body

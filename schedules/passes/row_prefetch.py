@@ -16,12 +16,11 @@ from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.ir import TensorLoad
 from tvm.tirx import ForKind
 from tvm_ffi import structural_map, structural_walk
 
 from ...machine.facts import line_elements
-from ..expressions import index_variables
+from ..expressions import index_variables, loads_of, stores_of
 from ..restatement import replaced, without_mark
 
 AHEAD_MARK = "tunesmith.rows_ahead"
@@ -66,10 +65,8 @@ def _with_fetches(outer: Any, inputs: list[Any]) -> Any:
 
 def _lines(loop: Any, inputs: list[Any]) -> Iterator[Any]:
     """Yield what an iteration of a loop reads of inputs, the first element of each line of the cache."""
-    loads: list[Any] = []
-    structural_walk(loop.body, [(TensorLoad, loads.append)])
     seen: list[Any] = []
-    for load in loads:
+    for load in loads_of(loop.body):
         known = any(tvm_ffi.structural_equal(load, other) for other in seen)
         if known or not any(load.source.same_as(each) for each in inputs):
             continue
@@ -98,8 +95,7 @@ def fetch(element: Any) -> Any:
 
 
 def _fetch_rows(func: Any, _mod: Any, _context: Any) -> Any:
-    written: list[Any] = []
-    structural_walk(func.body, [(tirx.BufferStore, lambda store: written.append(store.buffer))])
+    written = [store.buffer for store in stores_of(func.body)]
     inputs = [p for p in func.params if not any(p.same_as(each) for each in written)]
     return func.with_body(structural_map(func.body, [(tirx.For, lambda loop: _with_fetches(loop, inputs))]))
 

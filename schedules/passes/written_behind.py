@@ -6,7 +6,7 @@ the loop over rows, the pass over a row that computes and the one that writes::
 
     for row: A(row); for v: compute(row, v); B(row); for v: write(row, v)
 
-Of each chunk of so many rows, which a thread takes one after the other, becomes::
+Each chunk of so many rows, which a thread takes one after the other, becomes::
 
     A(0); for v: compute(0, v); B(0)
     for row from 1 on:
@@ -27,12 +27,21 @@ from itertools import product
 from math import ceil, prod
 from typing import Any
 
-import tvm
 from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 from tvm_ffi import structural_map, structural_walk
 
-from ..restatement import replaced, whole, with_marked, without_mark
+from ..expressions import loads_of, stores_of
+from ..restatement import (
+    in_order,
+    replaced,
+    serial_loop,
+    statements,
+    whole,
+    with_marked,
+    with_own_variables,
+    without_mark,
+)
 from .streaming import elements_before
 
 BEHIND_MARK = "tunesmith.written_behind"
@@ -46,7 +55,6 @@ WRITING_MARK = "tunesmith.writing"
 
 # What is found of a row, such as its largest element and its sum, is copied; more is a row.
 _MOST_COPIED = 16
-
 
 # A load waits for a store that is not done yet to a place whose last 12 bits are its own.
 _PAGE_BYTES, _NEAR_BYTES = 4096, 512
@@ -102,9 +110,9 @@ class _Row:
 
 def _found(loop: Any) -> _Row | None:
     """Take the body of a loop over rows apart; None where it is not as the marks say."""
-    statements = list(loop.body) if isinstance(loop.body, tirx.SeqStmt) else [loop.body]
-    buffers = [each for each in statements if isinstance(each, tirx.AllocBuffer)]
-    steps = [each for each in statements if not isinstance(each, tirx.AllocBuffer)]
+    body = statements(loop.body)
+    buffers = [each for each in body if isinstance(each, tirx.AllocBuffer)]
+    steps = [each for each in body if not isinstance(each, tirx.AllocBuffer)]
     kept = [each.buffer for each in buffers]
     written = len(steps)
     while written and not _stores_to(steps[written - 1], kept):
@@ -126,21 +134,12 @@ def _is_marked(statement: Any, mark: str) -> bool:
 
 def _stores_to(statement: Any, buffers: Sequence[Any]) -> bool:
     """Tell whether a statement stores to one of these buffers."""
-    found: list[bool] = []
-
-    def note(buffer: Any) -> None:
-        found.append(any(buffer.same_as(each) for each in buffers))
-
-    structural_walk(statement, [(tirx.BufferStore, lambda store: note(store.buffer))])
-    return any(found)
+    return any(store.buffer.same_as(each) for store in stores_of(statement) for each in buffers)
 
 
-def _loaded(statements: Sequence[Any], buffer: Any) -> list[Any]:
-    """Return the loads from a buffer."""
-    loads: list[Any] = []
-    for each in statements:
-        structural_walk(each, [(TensorLoad, loads.append)])
-    return [load for load in loads if load.source.same_as(buffer)]
+def _loaded(body: Sequence[Any], buffer: Any) -> list[Any]:
+    """Return the loads of statements from a buffer."""
+    return [load for each in body for load in loads_of(each) if load.source.same_as(buffer)]
 
 
 def _taken_behind(loop: Any) -> Any | None:
@@ -157,8 +156,8 @@ def _taken_behind(loop: Any) -> Any | None:
     start = part * chunk
     rest = whole(chunk) if count % chunk == 0 else tirx.min(whole(chunk), count - start)
 
-    def at(place: Any, statements: Sequence[Any]) -> list[Any]:
-        return [replaced(each, {loop.loop_var: place}) for each in statements]
+    def at(place: Any, steps: Sequence[Any]) -> list[Any]:
+        return [replaced(each, {loop.loop_var: place}) for each in steps]
 
     copies = {each: tirx.decl_buffer(each.shape, each.dtype, f"{each.name}_before") for each in found}
     later = tirx.Var("later", "int64")
@@ -177,7 +176,7 @@ def _taken_behind(loop: Any) -> Any | None:
         *row.buffers,
         *map(tirx.AllocBuffer, copies.values()),
         *at(start, alone),
-        _serial(later, rest - 1, of_two),
+        serial_loop(later, rest - 1, in_order(of_two)),
         *at(start + rest - 1, last),
     ]
     others = without_mark(loop, BEHIND_MARK).annotations
@@ -209,7 +208,7 @@ def _of_two_rows(
     return [
         *computed(row.before),
         *written([*row.ends, *ahead]),
-        _serial(step, whole(both - lead), [*written(vectors), *computed([next_vectors])]),
+        serial_loop(step, whole(both - lead), in_order([*written(vectors), *computed([next_vectors])])),
         *computed([*left, *row.after]),
     ]
 
@@ -218,7 +217,7 @@ def _copied(found: Any, copy: Any) -> Any:
     """Return the statements that copy what was found of a row."""
     places = product(*(map(whole, range(int(extent))) for extent in found.shape))
     stores = [tirx.BufferStore(copy, tirx.BufferLoad(found, list(at)), list(at)) for at in places]
-    return tirx.SeqStmt(stores) if len(stores) > 1 else stores[0]
+    return in_order(stores)
 
 
 def _reading(statement: Any, copies: Mapping[Any, Any]) -> Any:
@@ -234,12 +233,7 @@ def _reading(statement: Any, copies: Mapping[Any, Any]) -> Any:
 def _part(loop: Any, first: int, end: int) -> list[Any]:
     """Return a loop from an iteration to another, if there are any."""
     body = replaced(loop.body, {loop.loop_var: loop.loop_var + first})
-    return [_serial(loop.loop_var, whole(end - first), [body])] if end > first else []
-
-
-def _serial(variable: Any, extent: Any, body: Sequence[Any]) -> Any:
-    statement = tirx.SeqStmt(body) if len(body) > 1 else body[0]
-    return tirx.For(variable, whole(0), extent, tirx.ForKind.SERIAL, statement)
+    return [serial_loop(loop.loop_var, whole(end - first), body)] if end > first else []
 
 
 def _is_ahead(row: _Row, rows: Sequence[Any], several: int) -> bool:
@@ -249,8 +243,7 @@ def _is_ahead(row: _Row, rows: Sequence[Any], several: int) -> bool:
     computing stores.
     """
     analyzer = sym.Analyzer()
-    stores: list[Any] = []
-    structural_walk(row.computing, [(tirx.BufferStore, stores.append)])
+    stores = stores_of(row.computing)
     loops: list[Any] = []
     for each in (row.computing, row.writing):
         structural_walk(each, [(tirx.For, loops.append)])
@@ -284,7 +277,7 @@ def _write_behind(func: Any, _mod: Any, _context: Any) -> Any:
         return func
     changed = with_marked(func, BEHIND_MARK, _taken_behind)
     # Statements of a row are there twice, with their loops and buffers.
-    return tirx.transform.ConvertSSA()(tvm.IRModule({"main": changed}))["main"]
+    return with_own_variables(changed)
 
 
 write_rows_behind = tirx.transform.prim_func_pass(_write_behind, opt_level=0)
