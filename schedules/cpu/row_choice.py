@@ -47,10 +47,10 @@ _SHARE_OF_L1 = 4
 # fast.
 AHEAD = (0, 1, 2, 4)
 # Rows of exponentials beyond the caches are written while the next are computed (see `written_behind`), in
-# chunks that threads share evenly. On 2 threads of a Zen 4, chunks of 32: softmax of 4096 x 4096 and of 256 x
-# 65536 takes 0.80 of the time of rows that are finished first, of 16384 x 1024 0.90, of 65536 x 320 and x 300
-# 0.83 and 0.74, log_softmax of 4096 x 4096 0.85, of 1024 x 30522 0.80; chunks of 8 0.01 to 0.05 more, of 64
-# as long.
+# chunks that threads share evenly. On 2 threads of a Zen 4, in turns in one process: softmax of 4096 x 4096
+# and of 256 x 65536 takes 0.82 and 0.81 of the time of rows that are finished first, of 16384 x 1024 0.93, of
+# 65536 x 300 and x 320 0.75 to 0.89 and 0.80 to 1.0, of 8192 x 2048 1.0, log_softmax of 4096 x 4096 0.88, of
+# 1024 x 30522 0.80; chunks of 8 0.01 to 0.05 more, of 64 as long as of 32.
 BEHIND = (0, 8, 16, 32, 64)
 _CHUNKS_A_CORE = 4
 _BYTES_AHEAD = 8192

@@ -47,8 +47,8 @@ _TILE_PIXELS = 8
 _PIXELS = (1, 2, 4, 6, 7, 8, 14)
 _VECTORS = (1, 2, 3, 4)
 _LINES = (1, 2, 4, 7, 8, 14, 16, 28)
-# What comes from memory is fetched ahead. On 2 threads of a Zen 4, 3x3 windows of 50 to 100 MiB: pooling 0.92
-# to 0.93 of the time, by 2 0.82 and 0.90, depthwise 0.91 to 0.95, by 2 0.92; 7x7 of 56x56 of 384 0.90.
+# What comes from memory is fetched ahead. On 2 threads of a Zen 4, windows of 50 to 100 MiB: pooling 3x3 0.90
+# to 0.98 of the time, by 2 0.96 and 0.99, depthwise 3x3 0.91 to 0.93, by 2 0.93 and 1.0, 5x5 0.83, 7x7 0.97.
 # Cycles to copy a vector of the image, and to multiply and add one.
 _CYCLES_PADDED, _CYCLES_MULTIPLIED = 1.5, 0.5
 # Lines that L2 does not hold until all their channels are padded come from a far L3 again and again. On 2
