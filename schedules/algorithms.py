@@ -33,6 +33,7 @@ from .forms import (
     separable,
     shared_keys,
     short_rows,
+    skewed_squares,
     squares,
     swapped,
     whole_rows,
@@ -67,6 +68,7 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "repeated": repeated.restate,
     "squares": squares.restate,
     "buffered_squares": buffered_squares.restate,
+    "skewed_squares": skewed_squares.restate,
     "swapped": swapped.restate,
     "widened": widened.restate,
 }

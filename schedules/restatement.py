@@ -184,7 +184,7 @@ def block_nest(
         tirx.BufferRegion(buffer, [Range(whole(0), extent) for extent in buffer.shape]) for buffer in touched
     )
     statements, notes = body(inside)
-    block = s_tir.SBlock(axes, reads, [write], name, tirx.SeqStmt([*statements]), annotations=notes)
+    block = s_tir.SBlock(axes, reads, [write], name, in_order(statements), annotations=notes)
     nest: Any = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), block)
     for loop, count in reversed(list(zip(loops, counts, strict=True))):
         nest = tirx.For(loop, whole(0), whole(count), tirx.ForKind.SERIAL, nest)

@@ -107,15 +107,15 @@ def transposed(rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     part = min(lanes, _PART_BITS // bits)
     for _ in range(part.bit_length() - 1):
         square = [
-            named(_shuffled(pair, _interleaved(lanes, part, half))) for pair, half in _pairs(square, part)
+            named(shuffled(pair, _interleaved(lanes, part, half))) for pair, half in _pairs(square, part)
         ]
     distance = part
     while distance < lanes:
         for i in range(lanes):
             if not i & distance:
                 pair = square[i], square[i + distance]
-                square[i] = named(_shuffled(pair, _swapped(lanes, distance, 0)))
-                square[i + distance] = named(_shuffled(pair, _swapped(lanes, distance, distance)))
+                square[i] = named(shuffled(pair, _swapped(lanes, distance, 0)))
+                square[i + distance] = named(shuffled(pair, _swapped(lanes, distance, distance)))
         distance *= 2
     return steps, square
 
@@ -145,9 +145,9 @@ def performing(described: Any, steps: Sequence[Any], notes: Mapping[str, Any] | 
     return described.with_body(s_tir.SBlockRealize([], tvm.tirx.const(True, "bool"), body))
 
 
-def _shuffled(pair: tuple[Any, Any], places: Sequence[int]) -> Any:
-    """Return the vector of the elements at some places of two, the second's counted on."""
-    return tirx.Shuffle([*pair], [tirx.const(place, "int32") for place in places])
+def shuffled(vectors: Sequence[Any], places: Sequence[int]) -> Any:
+    """Return the vector of the elements at some places of one or two vectors, the second's counted on."""
+    return tirx.Shuffle([*vectors], [tirx.const(place, "int32") for place in places])
 
 
 def _interleaved(lanes: int, part: int, half: int) -> list[int]:

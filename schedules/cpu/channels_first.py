@@ -27,7 +27,8 @@ from .even_parts import LEAST_LANES
 from .float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from .matmul import MATMUL
 from .paired import PAIRED
-from .transpose import SQUARES_OF_BLOCK, STRETCH, share_squares
+from .transpose import share_squares
+from .transpose_space import SQUARES_OF_BLOCK, STRETCH
 from .widened import WIDENED_CONV2D, WIDENED_MATMUL
 from .winograd import WINOGRAD
 

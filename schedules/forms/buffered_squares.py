@@ -28,10 +28,7 @@ from ..passes.aligned_rows import LEAST_VECTORS
 from ..passes.row_prefetch import fetch
 from ..passes.streaming import STREAM_MARK
 from ..restatement import block_nest, in_order, vector_start, whole, with_nests
-from .squares import Transposition, find_transposition, square_rows
-
-PARTS = "parts"
-"""The block of the form: an iteration for other axes, parts of the output's rows, and blocks of rows."""
+from .squares import PARTS, Transposition, find_transposition, moved_place, turned_square
 
 # The ends of a part are masked vectors; of narrower types they are single elements, too many.
 _LEAST_BITS = 32
@@ -119,18 +116,14 @@ def _part(
     pitch = part if whole_rows else ceil(part / line) * line + line
     buffer = tirx.decl_buffer((block * pitch,), found.dtype, "turned")
 
-    def beside(further: Any, furthest: Any) -> list[Any]:
-        moves = {found.row: further, len(place) - 1: furthest}
-        return found.indices([p + moves.get(n, 0) for n, p in enumerate(place)])
-
     def written(row: Any, column: Any) -> Any:
-        return tirx.BufferStore(
-            found.output, tirx.BufferLoad(buffer, [row * pitch + column]), beside(row, column)
-        )
+        there = moved_place(found, place, {found.row: row, len(place) - 1: column})
+        return tirx.BufferStore(found.output, tirx.BufferLoad(buffer, [row * pitch + column]), there)
 
     along, across, row = (tirx.Var(name, "int64") for name in ("along", "across", "row"))
     first, start = across * lanes, vector_start(along, part, lanes)
-    steps, rows = square_rows(found, [beside(first, start + n) for n in range(lanes)], lanes)
+    at = [p + {found.row: first, len(place) - 1: start}.get(n, 0) for n, p in enumerate(place)]
+    steps, rows = turned_square(found, at, lanes)
     turned = [buffer.vstore([(first + n) * pitch + start], vector) for n, vector in enumerate(rows)]
     square = tirx.SeqStmt([*steps, *turned])
     squares = _loop(across, block // lanes, _loop(along, ceil(part / lanes), square))
@@ -148,7 +141,7 @@ def _fetches(found: Transposition, later: Sequence[Any], part: int, row: Any) ->
     """Return the loop that asks for a share of what is read later: a line of each so many of its rows."""
     line, step = line_elements(found.dtype), tirx.Var("fetched", "int64")
     moves = {found.row: row // line * line, len(later) - 1: step * line + row % line}
-    there = found.indices([p + moves.get(n, 0) for n, p in enumerate(later)])
+    there = moved_place(found, later, moves)
     return _loop(step, ceil(part / line), fetch(found.input[tuple(there[i] for i in found.order)]))
 
 

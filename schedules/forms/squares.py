@@ -33,6 +33,9 @@ from ..transposition import moved, transposed
 SQUARES = "squares"
 """The block of the form: one square an iteration, of other axes, rows of squares and columns of squares."""
 
+PARTS = "parts"
+"""That of forms with loops of their own: other axes, parts of the output's rows, and blocks of rows."""
+
 
 @dataclass(frozen=True)
 class Finish:
@@ -188,40 +191,54 @@ def squares_nest(
         place = dict(zip(order, at, strict=True))
         for n in (row, column):
             place[n] = vector_start(place[n], found.extents[n], lanes)
-        return _square(found, [place[n] for n in range(column + 1)], lanes, streamed, finish)
+        return square(found, [place[n] for n in range(column + 1)], lanes, streamed=streamed, finish=finish)
 
     read = [] if finish is None else finish.read
     return block_nest(name, counts, (found.input, *read, found.output), body)
 
 
-def _square(
-    found: Transposition, place: Sequence[Any], lanes: int, streamed: bool, finish: Finish | None
+def square(
+    found: Transposition,
+    place: Sequence[Any],
+    lanes: int,
+    *,
+    streamed: bool = False,
+    finish: Finish | None = None,
 ) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """Return the statements that transpose the square that begins at a place, and their notes."""
-
-    def indices(axis: int, further: int) -> list[Any]:
-        return found.indices([p + further if n == axis else p for n, p in enumerate(place)])
-
-    steps, rows = square_rows(found, [indices(len(place) - 1, n) for n in range(lanes)], lanes)
-    targets = [indices(found.row, n) for n in range(lanes)]
+    steps, rows = turned_square(found, place, lanes)
+    targets = [moved_place(found, place, {found.row: n}) for n in range(lanes)]
     if finish is not None:
         rows = [finish.value(row, there) for row, there in zip(rows, targets, strict=True)]
     if not streamed:
         return [*steps, *map(found.output.vstore, targets, rows)], {}
-    stored, code = streaming_store(lanes, found.dtype)
+    stored, notes = stored_past_caches(found, targets, rows)
+    return [*steps, *stored], notes
+
+
+def turned_square(found: Transposition, place: Sequence[Any], lanes: int) -> tuple[Sequence[Any], list[Any]]:
+    """Return the statements that transpose the square that begins at a place, and its rows as vectors."""
+    steps, rows = transposed(input_rows(found, place, range(lanes), lanes))
+    return steps, [moved(row, found.dtype) for row in rows]
+
+
+def moved_place(found: Transposition, place: Sequence[Any], moves: Mapping[int, Any]) -> list[Any]:
+    """Return the output's indices of what lies so much further than a place along some axes."""
+    return found.indices([p + moves[n] if n in moves else p for n, p in enumerate(place)])
+
+
+def input_rows(found: Transposition, place: Sequence[Any], numbers: Sequence[int], lanes: int) -> list[Any]:
+    """Return vectors of the input, which lie so many places after one along the output's rows."""
+    columns = [moved_place(found, place, {len(place) - 1: n}) for n in numbers]
+    vector = f"{found.dtype}x{lanes}"
+    return [moved(found.input.vload([there[i] for i in found.order], vector)) for there in columns]
+
+
+def stored_past_caches(
+    found: Transposition, targets: Sequence[Sequence[Any]], rows: Sequence[Any]
+) -> tuple[list[Any], Mapping[str, Any]]:
+    """Return the statements that write vectors of the output past the caches, and their notes."""
+    stored, code = streaming_store(len(rows), found.dtype)
     places = [elements_before(found.output, there) for there in targets]
     calls = [stored(found.output, *each) for each in zip(places, rows, strict=True)]
-    return [*steps, *map(tirx.Evaluate, calls)], {IMPORT_LLVM: code}
-
-
-def square_rows(
-    found: Transposition, columns: Sequence[Sequence[Any]], lanes: int
-) -> tuple[Sequence[Any], list[Any]]:
-    """Return the statements that transpose a square, and its rows as vectors.
-
-    ``columns``: the output's indices of the first element of each column, which is a vector of the input.
-    """
-    vector = f"{found.dtype}x{lanes}"
-    loaded = [found.input.vload([there[i] for i in found.order], vector) for there in columns]
-    steps, rows = transposed([moved(row) for row in loaded])
-    return steps, [moved(row, found.dtype) for row in rows]
+    return [tirx.Evaluate(call) for call in calls], {IMPORT_LLVM: code}

@@ -12,7 +12,7 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.transpose import TRANSPOSE, squares_in_block
-from tunesmith.schedules.forms import buffered_squares
+from tunesmith.schedules.forms import buffered_squares, skewed_squares
 from tunesmith.schedules.forms.squares import find_transposition, restate
 from tunesmith.schedules.transposition import transposition_intrinsic
 from tunesmith.tuning.processes.worker_group import WorkerGroup
@@ -146,27 +146,29 @@ def test_every_vector_is_written_past_the_caches(name, target, assert_right):
 
 
 @pytest.mark.parametrize(
-    ("mcpu", "dtype", "side", "lanes", "stream", "buffered"),
+    ("mcpu", "dtype", "side", "lanes", "form"),
     [
-        ("x86-64-v4", "float32", 256, 16, 0, 0),
-        ("x86-64-v4", "float16", 256, 16, 0, 0),
-        ("x86-64-v4", "int8", 256, 32, 0, 0),
-        ("x86-64-v4", "float32", 4096, 16, 1, 0),
-        ("x86-64-v4", "float16", 8192, 32, 1, 0),
-        ("x86-64-v4", "float64", 4096, 8, 1, 0),
-        ("haswell", "float32", 4096, 8, 1, 0),
-        ("x86-64-v4", "float32", 4104, 8, 1, 0),
-        ("x86-64-v4", "float32", 4092, 16, 1, 1),  # vectors that divide the rows are of 128 bits
-        ("x86-64-v4", "float64", 4097, 8, 1, 1),
-        ("haswell", "float32", 4097, 8, 1, 1),
-        ("x86-64-v4", "float16", 8191, 16, 0, 0),  # too narrow for masks
-        ("x86-64-v4", "bfloat16", 8192, 16, 0, 0),
+        ("x86-64-v4", "float32", 256, 16, ()),
+        ("x86-64-v4", "float16", 256, 16, ()),
+        ("x86-64-v4", "int8", 256, 32, ()),
+        ("x86-64-v4", "float32", 4096, 16, ("stream",)),
+        ("x86-64-v4", "float16", 8192, 32, ("stream",)),
+        ("x86-64-v4", "float64", 4096, 8, ("stream",)),
+        ("haswell", "float32", 4096, 8, ("stream",)),
+        ("x86-64-v4", "float32", 4104, 16, ("stream", "skewed")),
+        ("x86-64-v4", "float32", 4092, 16, ("stream", "skewed")),
+        ("x86-64-v4", "float64", 4097, 8, ("stream", "skewed")),
+        ("x86-64-v4", "float16", 8191, 32, ("stream", "skewed")),
+        ("haswell", "float32", 4097, 8, ("stream", "skewed")),
+        ("x86-64-v4", "int8", 16383, 32, ()),  # takes longer skewed
+        ("x86-64-v4", "bfloat16", 8192, 16, ()),
     ],
 )
-def test_squares_are_as_wide_as_registers_allow(mcpu, dtype, side, lanes, stream, buffered):
+def test_squares_are_as_wide_as_registers_allow(mcpu, dtype, side, lanes, form):
     machine = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
     default = TRANSPOSE.space(of({"c": side, "d": side, "order": "abdc"}, dtype).func, machine).default
-    assert (default["lanes"], default["stream"], default["buffered"]) == (lanes, stream, buffered)
+    switches = tuple(name for name in ("stream", "buffered", "skewed") if default[name])
+    assert (default["lanes"], switches) == (lanes, form)
 
 
 BUFFERED = {
@@ -205,11 +207,65 @@ def test_others_do_not(shape, dtype, target):
         buffered_squares.restate(func, 4, 64, 4)
 
 
+SKEWED = {
+    "no_shift_repeats": {"c": 1031, "d": 43, "order": "abdc"},
+    "shifts_that_repeat": {"c": 1036, "d": 64, "order": "abdc"},
+    "images_that_begin_anywhere": {"a": 3, "b": 35, "c": 9, "d": 131, "order": "adbc"},
+    "rows_apart": {"b": 131, "c": 3, "d": 33, "order": "adcb"},
+    "rows_shifted_alike": {"a": 3, "b": 135, "c": 16, "d": 19, "order": "adcb"},
+    "one_square": {"c": 49, "d": 31, "order": "abdc"},
+}
+
+
+@pytest.mark.parametrize("name", SKEWED)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8"])
+@pytest.mark.parametrize(("squares", "stretch", "ahead"), [(16, 2, 0), (2, 1, 1)])
+def test_rows_that_begin_anywhere_are_written_in_skewed_squares(
+    name, dtype, squares, stretch, ahead, target, assert_right
+):
+    workload, lanes = of(SKEWED[name], dtype), min(16, facts(target).lanes(dtype))
+    knobs = {"skewed": 1, "stream": 1, "squares": squares, "stretch": stretch, "lanes": lanes, "ahead": ahead}
+    streamed = TRANSPOSE.scheduled(workload.func, target, knobs)
+    assert_right(workload, streamed)
+    text = str(finished(streamed.mod, target))
+    assert ("tunesmith_stream" in text, "prefetch" in text) == (True, bool(ahead))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ({"c": 64, "d": 64, "order": "abdc"}, "float32"),  # squares divide the rows
+        ({"c": 11, "d": 20, "order": "abdc"}, "float32"),  # no row has a whole square after any shift
+        ({"c": 99, "d": 20, "order": "abdc"}, "bfloat16"),
+    ],
+)
+def test_rows_without_skewed_squares(shape, dtype, target):
+    func = of(shape, dtype).func
+    with pytest.raises(InputError, match=r"skewed is 1 only with stream=1, buffered=0 and lanes of \["):
+        TRANSPOSE.scheduled(func, target, {"skewed": 1, "stream": 1, "lanes": 8})
+    with pytest.raises(InputError, match="no transposition in skewed squares of 8"):
+        skewed_squares.restate(func, 8, 16, 2)
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v4", "haswell"])
+@pytest.mark.parametrize("lanes_of_line", [("float32", 16), ("float64", 8), ("float16", 32)])
+def test_skewed_blocks_are_so_many_lines(mcpu, lanes_of_line):
+    dtype, line = lanes_of_line
+    machine = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
+    space = TRANSPOSE.space(of({"c": 8193, "d": 8193, "order": "abdc"}, dtype).func, machine)
+    assert space.default["lanes"] * space.default["squares"] == 16 * line
+    assert space.default in space.points
+    ordinary = space.check({"stream": 0})
+    assert (ordinary["skewed"], ordinary["squares"], ordinary["stretch"]) == (0, 4, 64)
+
+
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("float64", 8)])
 @pytest.mark.parametrize("mcpu", ["x86-64-v4", "haswell"])
 def test_a_buffer_is_a_part_of_l2(dtype, size, mcpu):
+    """Where rows are too short to be skewed and follow each other."""
     machine = as_target({"kind": "llvm", "mcpu": mcpu, "mtriple": "x86_64-linux", "num-cores": 2})
-    space = TRANSPOSE.space(of({"c": 8193, "d": 8193, "order": "abdc"}, dtype).func, machine)
+    space = TRANSPOSE.space(of({"c": 75, "d": 800_000, "order": "abdc"}, dtype).func, machine)
+    assert space.default["buffered"] == 1
     room = space.default["lanes"] ** 2 * space.default["squares"] * space.default["stretch"] * size
     assert facts(machine).l2_bytes // 16 < room <= facts(machine).l2_bytes // 8
     assert space.default in space.points
