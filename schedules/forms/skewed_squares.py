@@ -77,21 +77,15 @@ class Skew:
         """Skewed squares along a row."""
         return max(0, self.found.extents[-1] - self.reach) // self.lanes
 
-    def end(self, number: Any) -> Any:
-        """Return where an ordinary square of what is left of a row begins."""
-        length = self.found.extents[-1]
-        from_last = length - (self.ends - number) * self.lanes
-        return tirx.Select(number < self.heads, number * self.lanes, from_last)
-
     @property
     def heads(self) -> int:
         """Ordinary squares at the beginning of a row."""
         return ceil(self.reach / self.lanes)
 
     @property
-    def ends(self) -> int:
-        """Ordinary squares at both ends of a row."""
-        return self.heads + ceil((self.found.extents[-1] - self.count * self.lanes) / self.lanes)
+    def tails(self) -> int:
+        """Ordinary squares at the end of a row."""
+        return ceil((self.found.extents[-1] - self.count * self.lanes) / self.lanes)
 
 
 def can_restate(found: Transposition, lanes: int) -> bool:
@@ -126,7 +120,7 @@ def restate(func: Any, lanes: int, squares: int, stretch: int, ahead: int = 0) -
 
 
 def _parts_nest(skew: Skew, squares: int, stretch: int, ahead: bool) -> Any:
-    found, lanes, rows = skew.found, skew.lanes, skew.found.extents[skew.found.row]
+    found, lanes, rows, length = skew.found, skew.lanes, *skew.found.sides[::-1]
     column = len(found.axes) - 1
     parts = ceil(skew.count / squares)
     part, block = ceil(skew.count / parts), min(stretch, rows // lanes)
@@ -136,7 +130,7 @@ def _parts_nest(skew: Skew, squares: int, stretch: int, ahead: bool) -> Any:
     def body(at: list[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
         *outer, which, number = at
         elsewhere = dict(zip(others, outer, strict=True))
-        across, along, end, begin = (tirx.Var(n, "int64") for n in ("across", "along", "end", "begin"))
+        across, along, begin = (tirx.Var(name, "int64") for name in ("across", "along", "begin"))
 
         def place(number: Any, furthest: Any) -> list[Any]:
             first = vector_start(number, rows, block * lanes) + across * lanes
@@ -147,10 +141,17 @@ def _parts_nest(skew: Skew, squares: int, stretch: int, ahead: bool) -> Any:
         steps, notes = _skewed_square(skew, place(number, begin))
         fetches = _fetches(skew, place(number + 1, begin)) if ahead else []
         lines = [tirx.Bind(begin, further + tirx.floormod(-before, lanes)), *fetches, *steps]
-        left, _ = square(found, place(number, skew.end(end)), lanes)
-        ends = tirx.IfThenElse(which == parts - 1, serial_loop(end, skew.ends, in_order(left)), None)
-        each = in_order([serial_loop(along, part, in_order(lines)), ends])
-        return [serial_loop(across, block, each)], notes
+
+        def ends(part: int, count: int, first: int) -> list[Any]:
+            if not count:
+                return []
+            end = tirx.Var("end", "int64")
+            left, _ = square(found, place(number, end * lanes + first), lanes)
+            return [tirx.IfThenElse(which == part, serial_loop(end, count, in_order(left)), None)]
+
+        head, tail = ends(0, skew.heads, 0), ends(parts - 1, skew.tails, length - skew.tails * lanes)
+        whole_lines = serial_loop(along, part, in_order(lines))
+        return [serial_loop(across, block, in_order([whole_lines, *head, *tail]))], notes
 
     return block_nest(PARTS, counts, (found.input, found.output), body)
 
