@@ -151,6 +151,24 @@ def test_by_way_of_a_buffer_all_that_the_next_block_reads_is_fetched(shape, leng
     assert found == {(row * length + first + 16 * line,) for row in range(rows) for line in range(4)}
 
 
+@pytest.mark.parametrize(
+    ("shape", "order", "axis", "first"),
+    [
+        ({"c": 101, "d": 64}, "abdc", 2, 16),  # what a square takes of the next is fetched once
+        ({"b": 101, "c": 16, "d": 64}, "adcb", 1, 0),  # its rows lie alike: it takes nothing
+    ],
+)
+def test_skewed_squares_fetch_what_the_one_before_has_not(shape, order, axis, first):
+    func, target = ts.workload("transpose", order=order, **shape).func, cpu("x86-64-v4")
+    knobs = {"lanes": 16, "squares": 16, "stretch": 1, "stream": 1, "skewed": 1}
+    without, ahead = (TRANSPOSE.scheduled(func, target, {**knobs, "ahead": a}) for a in (0, 1))
+    assert not fetched(without, target)
+    places = [[0, 0, 0, 16 + 15] for _ in range(16)]  # the last column of the next block
+    for row, place in enumerate(places, first):
+        place[axis] = row
+    assert fetched(ahead, target) == [("x", place) for place in places]
+
+
 def test_a_window_fetches_the_lines_that_the_next_block_pads():
     shape = {"h": 64, "w": 64, "c": 32, "kernel": 3, "padding": 1}
     func, target = ts.workload("max_pool2d", n=1, **shape).func, cpu("x86-64-v4")
