@@ -26,6 +26,7 @@ After::
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import tvm
 from tvm import s_tir
@@ -71,7 +72,7 @@ _LEAST_VECTORS_OF_POLYNOMIALS = 50
 _ENOUGH_ROWS = 64
 
 
-def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: int) -> None:
+def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: int, rows: int = 1) -> None:
     """Inline, fuse, parallelize and vectorize whatever can be, in place.
 
     Parameters
@@ -84,6 +85,9 @@ def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: 
         1 spreads loops with enough work over the threads; 0 stays on one.
     stream : int
         1 writes outputs past the caches where they are whole vectors.
+    rows : int
+        Rows that are computed together, vector by vector, where it divides their number: what all of them
+        read is read once.
     """
     _inline_elementwise(sch)
     for name in block_names(sch):
@@ -94,7 +98,7 @@ def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: 
         elif _is_line(sch, name):
             continue  # its reader places it
         elif not _is_placed(sch, name) and not _schedule_padding(sch, name, lanes, parallel):
-            _schedule_elementwise(sch, name, lanes, parallel, stream)
+            _schedule_elementwise(sch, name, lanes, parallel, stream, rows)
 
 
 GENERAL = ScheduleRule(
@@ -128,7 +132,9 @@ def _is_placed(sch: s_tir.Schedule, name: str) -> bool:
     return any(sch.get(loop).kind != ForKind.SERIAL for loop in sch.get_loops(sch.get_sblock(name)))
 
 
-def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: int, stream: int) -> None:
+def _schedule_elementwise(
+    sch: s_tir.Schedule, name: str, lanes: int, parallel: int, stream: int, rows: int
+) -> None:
     """Spread the outer loops over the threads, the innermost over vectors."""
     block, flattened = sch.get_sblock(name), _flatten(sch, name, lanes)
     extents, dtype = static_extents(sch, name), str(sch.get(block).writes[0].source.dtype)
@@ -160,6 +166,8 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
             outer = outer if prod(extents[:-1]) > 1 else [tiles]
         elif prod(extents[:-1]) < _ENOUGH_ROWS or flattened or flat_axes(sch, name) == len(loops):
             outer.append(tiles)
+        if vectors and not flattened and outer == list(loops[:-1]):
+            tiles = _take_rows(sch, outer, tiles, rows)
         if copy is not None:
             stream_output(sch, copy, tiles, lanes, dtype)
     elif len(loops) == 1:
@@ -171,6 +179,16 @@ def _schedule_elementwise(sch: s_tir.Schedule, name: str, lanes: int, parallel: 
     for producer in lines:
         if attempt(sch.compute_at, producer, at):
             partition(sch, sch.get_loops(producer)[-1])
+
+
+def _take_rows(sch: s_tir.Schedule, outer: list[Any], tiles: Any, rows: int) -> Any:
+    """Compute so many rows together, if that divides their number; return the loop over single vectors."""
+    if rows == 1 or int(sch.get(outer[-1]).extent) % rows:
+        return tiles
+    outer[-1], together = sch.split(outer[-1], [None, rows])
+    sch.reorder(tiles, together)
+    sch.unroll(together)
+    return together
 
 
 def _can_stream(sch: s_tir.Schedule, name: str) -> bool:

@@ -361,6 +361,44 @@ def test_how_much_is_computed_at_a_time_depends_on_what_it_is(operator, shape, l
     assert GENERAL.space(ts.workload(operator, **shape).func, avx512).default["lanes"] == lanes
 
 
+@pytest.mark.parametrize(
+    ("operator", "shape", "lanes", "rows"),
+    [
+        ("scale_shift_clip", {"m": 4096, "n": 4096}, 16, 4),
+        ("scale_shift_clip", {"m": 4096, "n": 8192, "dtype": "float16"}, 32, 4),
+        ("batch_norm", {"n": 16, "h": 28, "w": 28, "c": 2048, "layout": "NHWC"}, 16, 4),
+        ("scale_shift_clip", {"m": 16384, "n": 2048}, 8, 1),  # the other half of L1 is the rows'
+        ("scale_shift_clip", {"m": 64, "n": 4096}, 8, 1),  # the caches hold all
+        ("bias_gelu", {"m": 4096, "n": 8192}, 64, 1),  # it computes more than it reads
+        ("add", {"m": 4096, "n": 4096}, 8, 1),
+    ],
+)
+def test_rows_are_computed_together_where_what_all_of_them_read_takes_the_places_of_l1(
+    operator, shape, lanes, rows
+):
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    default = GENERAL.space(ts.workload(operator, **shape).func, target).default
+    assert (default["lanes"], default["rows"]) == (lanes, rows)
+
+
+@pytest.mark.parametrize("stream", [0, 1])
+@pytest.mark.parametrize(
+    ("operator", "shape", "unrolled"),
+    [
+        ("scale_shift_clip", {"m": 68, "n": 64}, True),
+        ("scale_shift_clip", {"m": 67, "n": 64}, False),  # no number of rows
+        ("scale_shift_clip", {"m": 8, "n": 61}, False),  # no whole vectors
+        ("batch_norm", {"n": 3, "h": 9, "w": 8, "c": 32, "layout": "NHWC"}, True),
+        ("swiglu", {"m": 64, "n": 64}, False),  # rows that are one axis
+        ("concat", {"a": 1, "b": 1, "c": 12, "d": 32, "more": 16, "axis": "d"}, True),
+    ],
+)
+def test_rows_computed_together_are_right(operator, shape, unrolled, stream, target, assert_right):
+    workload, knobs = ts.workload(operator, **shape), {"lanes": 16, "rows": 4, "stream": stream}
+    assert_right(workload, GENERAL.scheduled(workload.func, target, knobs))
+    assert ("unrolled" in loop_kinds(workload.func, target, knobs)) == unrolled
+
+
 @pytest.mark.parametrize(("operator", "threads"), [("tanh", True), ("swiglu", True), ("relu", False)])
 def test_functions_are_worth_threads_sooner(operator, threads, target):
     schedule = GENERAL.scheduled(ts.workload(operator, m=1, n=20000).func, target)
