@@ -17,16 +17,18 @@ from ..space import Constraint, Knob, Knobs, KnobSpace
 # Squares in a block along the output's rows: several, of which lines become whole. Past the caches one is
 # enough, if its vectors are lines; two, where they divide the rows, take 0.77 to 1.0 of its time on 2 threads
 # of a Zen 5: 4096 x 4096 0.83, 1024 x 16384 0.81, 16 x 56 x 56 x 256 channels first 0.98, and last 0.77,
-# float64 0.77 to 0.9; of float16, in squares of 32, 1.4; four 0.72 to 1.45.
-SQUARES_OF_BLOCK, _PAIRED_BITS = 4, 32
+# float64 0.77 to 0.9; four 0.72 to 1.45.
+SQUARES_OF_BLOCK = 4
 _LINE_BITS = 512
 
 # Squares along the input's rows. Past the caches it is read in long stretches, or, where it is fetched ahead,
 # block after block along the same rows. Of 8 squares the same squares of the next block are far enough: on 2
 # threads of a Zen 4, over stretches that nothing fetches, 4096 x 4096 takes 0.88, 3008 x 6016 0.86, 16384 x
 # 1024 0.77, 1024 x 16384 0.82, 16 x 56 x 56 x 256 channels first 0.78 and last 0.96, 8 x 224 x 224 x 64 0.49,
-# float64 0.74 to 0.97, AVX2's squares 0.64 to 0.92, by way of a buffer 0.74 to 0.96; float16 0.9 to 1.4.
-STRETCH, _STRETCH_PAST_CACHES, _LEAST_BITS_AHEAD = 8, 64, 32
+# float64 0.74 to 0.97, AVX2's squares 0.64 to 0.92, by way of a buffer 0.74 to 0.96. Pairs of float16 want
+# stretches of 2: 8192 x 8192 takes 0.78, 4096 x 4096 0.88, 16 x 112 x 56 x 256 channels first 0.85, 16 x
+# 112 x 112 x 256 last 0.77; of 8 1.04, one by one 1.0.
+STRETCH, _STRETCH_PAST_CACHES, _STRETCH_NARROW, _LEAST_BITS_AHEAD = 8, 64, 2, 32
 
 # The rows of a square are in registers with what they become: AVX2 has 16, AVX-512 and aarch64 have 32. Of
 # bytes 16 are a quarter of a line only.
@@ -116,9 +118,15 @@ class _Choice:
         return self.nest.extents[-1] >= _LEAST_LINES_SKEWED * line and self.bits > _BYTE
 
     def _in_lines(self, lanes: int) -> dict[str, int]:
-        in_pairs = self.bits >= _PAIRED_BITS and self.nest.extents[-1] // lanes % 2 == 0
-        squares = (2 if in_pairs else 1) if lanes * self.bits >= _LINE_BITS else SQUARES_OF_BLOCK
-        fetched = {"stretch": STRETCH, "ahead": 1} if self.bits >= _LEAST_BITS_AHEAD else {}
+        whole_lines = lanes * self.bits >= _LINE_BITS
+        squares = SQUARES_OF_BLOCK
+        if whole_lines:
+            squares = 2 if self.nest.extents[-1] // lanes % 2 == 0 else 1
+        fetched = {}
+        if self.bits >= _LEAST_BITS_AHEAD:
+            fetched = {"stretch": STRETCH, "ahead": 1}
+        elif whole_lines and squares == 2:
+            fetched = {"stretch": _STRETCH_NARROW, "ahead": 1}
         return fetched | {"squares": squares}
 
     def _in_skewed_lines(self, lanes: int) -> dict[str, int]:
