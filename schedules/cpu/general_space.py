@@ -67,15 +67,17 @@ def _streams(func: Any, target: Any) -> int:
 def _rows_together(func: Any, target: Any) -> int:
     """Choose how many rows to compute together: several, where what all of them read takes the places of L1.
 
-    Past the caches of a Zen 4, on 2 threads, x scale + shift of 1024 x 16384 takes 0.76 of the time of row
-    after row, of 4096 x 4096 0.70, of 8192 x 2048, a half of L1, 0.96, and of 16384 x 1024 1.05; batch_norm
-    of 16 x 56 x 56 x 256 1.3, of 16 x 28 x 28 x 2048 0.93. What computes exponentials gains nothing.
+    Past the caches of a Zen 4, on 2 threads, x scale + shift of 1024 x 16384 takes 0.75 of the time of row
+    after row, of 4096 x 4096 0.78, of 8192 x 2048, a half of L1, 0.96, and of 16384 x 1024 1.05; batch_norm
+    of 16 x 56 x 56 x 256 1.3, of 16 x 28 x 28 x 2048 0.95. What computes exponentials gains nothing.
     """
-    sch = schedule_to_read(func)
-    blocks = [block_of(sch, name) for name in block_names(sch)]
-    dear = POLYNOMIAL_CALLS & called(func.body) or any(is_reduction(sch, name) for name in block_names(sch))
-    if dear or not exceeds_caches(func, target):
+    if not exceeds_caches(func, target) or POLYNOMIAL_CALLS & called(func.body):
         return 1
+    sch = schedule_to_read(func)
+    names = block_names(sch)
+    if any(is_reduction(sch, name) for name in names):
+        return 1
+    blocks = [block_of(sch, name) for name in names]
     again = sum(_bytes_of_every_row(block) for block in blocks if len(block.iter_vars) > 1)
     return _ROWS if again > facts(target).l1_bytes // 2 else 1
 

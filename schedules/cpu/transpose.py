@@ -65,7 +65,7 @@ def schedule_transpose(
     stream : int
         1 writes the output past the caches.
     ahead : int
-        1: a block also asks for what the next one reads, see `row_prefetch`; buffered, its form does.
+        1: a block also asks for what the next one reads, see `row_prefetch` and its form.
     buffered, skewed : int
         1: the function is in the form of that name, which has loops of its own for the others.
     """

@@ -119,14 +119,10 @@ class _Choice:
 
     def _in_lines(self, lanes: int) -> dict[str, int]:
         whole_lines = lanes * self.bits >= _LINE_BITS
-        squares = SQUARES_OF_BLOCK
-        if whole_lines:
-            squares = 2 if self.nest.extents[-1] // lanes % 2 == 0 else 1
-        fetched = {}
-        if self.bits >= _LEAST_BITS_AHEAD:
-            fetched = {"stretch": STRETCH, "ahead": 1}
-        elif whole_lines and squares == 2:
-            fetched = {"stretch": _STRETCH_NARROW, "ahead": 1}
+        in_pairs = whole_lines and self.nest.extents[-1] // lanes % 2 == 0
+        squares = (2 if in_pairs else 1) if whole_lines else SQUARES_OF_BLOCK
+        wide = self.bits >= _LEAST_BITS_AHEAD
+        fetched = {"stretch": STRETCH if wide else _STRETCH_NARROW, "ahead": 1} if wide or in_pairs else {}
         return fetched | {"squares": squares}
 
     def _in_skewed_lines(self, lanes: int) -> dict[str, int]:

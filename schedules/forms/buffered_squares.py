@@ -142,7 +142,7 @@ def _fetches(found: Transposition, later: Sequence[Any], part: int, row: Any) ->
     line, step = line_elements(found.dtype), tirx.Var("fetched", "int64")
     moves = {found.row: row // line * line, len(later) - 1: step * line + row % line}
     there = moved_place(found, later, moves)
-    return _loop(step, ceil(part / line), fetch(found.input[tuple(there[i] for i in found.order)]))
+    return _loop(step, ceil(part / line), fetch(found.input[tuple(found.read_for(there))]))
 
 
 def _in_lines(count: int, line: int, written: Callable[[Any], Any]) -> Any:

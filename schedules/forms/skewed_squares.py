@@ -45,10 +45,8 @@ class Skew:
 
     Parameters
     ----------
-    found : Transposition
-        What is copied.
-    lanes : int
-        Rows and columns of a square, at most the length of both its axes.
+    found, lanes
+        As of `squares.squares_nest`.
     """
 
     found: Transposition
@@ -185,4 +183,4 @@ def _fetches(skew: Skew, place: Sequence[Any]) -> list[Any]:
     found, lanes = skew.found, skew.lanes
     moves = [{found.row: lanes - 1, len(place) - 1: lanes * any(skew.shifts) + n} for n in range(lanes)]
     places = [moved_place(found, place, move) for move in moves]
-    return [fetch(found.input[tuple(each[i] for i in found.order)]) for each in places]
+    return [fetch(found.input[tuple(found.read_for(each))]) for each in places]

@@ -104,6 +104,10 @@ class Transposition:
             result[axis[0]] = position
         return result
 
+    def read_for(self, indices: Sequence[Any]) -> list[Any]:
+        """Return the input's indices of what has these in the output."""
+        return [indices[i] for i in self.order]
+
 
 @lru_cache(maxsize=16)  # a rule's space asks, and then the restatement
 def find_transposition(func: Any) -> Transposition | None:
@@ -231,7 +235,7 @@ def input_rows(found: Transposition, place: Sequence[Any], numbers: Sequence[int
     """Return vectors of the input, which lie so many places after one along the output's rows."""
     columns = [moved_place(found, place, {len(place) - 1: n}) for n in numbers]
     vector = f"{found.dtype}x{lanes}"
-    return [moved(found.input.vload([there[i] for i in found.order], vector)) for there in columns]
+    return [moved(found.input.vload(found.read_for(there), vector)) for there in columns]
 
 
 def stored_past_caches(
