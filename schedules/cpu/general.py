@@ -49,8 +49,9 @@ from ..analysis import (
     writes_in_order,
 )
 from ..expressions import called
-from ..passes.aligned_rows import LEAST_VECTORS
+from ..passes.aligned_rows import LEAST_LINES, write_in_lines
 from ..passes.loop_partition import partition
+from ..passes.row_chunks import take_in_order
 from ..passes.streaming import STREAM_MARK, row_lanes, stream_output
 from ..rule import ScheduleRule
 from ..transforms import attempt, enough_to_share, spread, vectorize_last
@@ -72,7 +73,9 @@ _LEAST_VECTORS_OF_POLYNOMIALS = 50
 _ENOUGH_ROWS = 64
 
 
-def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: int, rows: int = 1) -> None:
+def schedule_general(
+    sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: int, rows: int = 1, chunk: int = 1
+) -> None:
     """Inline, fuse, parallelize and vectorize whatever can be, in place.
 
     Parameters
@@ -88,6 +91,9 @@ def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: 
     rows : int
         Rows that are computed together, vector by vector, where it divides their number: what all of them
         read is read once.
+    chunk : int
+        Rows that a thread takes one after the other, if they are written past the caches and begin anywhere:
+        what is left of a line of memory at a row's end is written with the next row's begin.
     """
     _inline_elementwise(sch)
     for name in block_names(sch):
@@ -98,7 +104,7 @@ def schedule_general(sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: 
         elif _is_line(sch, name):
             continue  # its reader places it
         elif not _is_placed(sch, name) and not _schedule_padding(sch, name, lanes, parallel):
-            _schedule_elementwise(sch, name, lanes, parallel, stream, rows)
+            _schedule_elementwise(sch, name, lanes, parallel, stream, rows, chunk)
 
 
 GENERAL = ScheduleRule(
@@ -133,7 +139,7 @@ def _is_placed(sch: s_tir.Schedule, name: str) -> bool:
 
 
 def _schedule_elementwise(
-    sch: s_tir.Schedule, name: str, lanes: int, parallel: int, stream: int, rows: int
+    sch: s_tir.Schedule, name: str, lanes: int, parallel: int, stream: int, rows: int, chunk: int
 ) -> None:
     """Spread the outer loops over the threads, the innermost over vectors."""
     block, flattened = sch.get_sblock(name), _flatten(sch, name, lanes)
@@ -150,21 +156,25 @@ def _schedule_elementwise(
     if extents is None:
         attempt(sch.parallel, loops[0])
         return
-    outer, inner = list(loops[:-1]), loops[-1]
+    outer, inner, in_lines = list(loops[:-1]), loops[-1], False
     if steps > 1:
         tiles, neighbours = sch.split(inner, [None, steps])
         sch.unroll(neighbours)
         outer = outer or [tiles]
     elif vectors or flattened or (extents[-1] > lanes > 1 and _ends_rows(sch, name)):
         tiles, inner = sch.split(inner, [None, lanes])
-        if stream and copy is None:
+        count, is_flat = prod(extents[:-1]), flattened or flat_axes(sch, name) == len(loops)
+        in_lines = bool(stream and copy is None) and not is_flat and count > 1
+        if in_lines:
+            write_in_lines(sch, inner, extents[-1])
+        elif stream and copy is None:
             sch.annotate(inner, STREAM_MARK, 1)
         sch.vectorize(inner)
-        if not vectors or len(loops) - 1 in chooses_along(sch, name):
+        if not (vectors or in_lines) or len(loops) - 1 in chooses_along(sch, name):
             # What is concatenated along a row becomes a loop each, without conditions; so does what is left.
             partition(sch, tiles)
-            outer = outer if prod(extents[:-1]) > 1 else [tiles]
-        elif prod(extents[:-1]) < _ENOUGH_ROWS or flattened or flat_axes(sch, name) == len(loops):
+            outer = outer if count > 1 else [tiles]
+        elif is_flat or (count < _ENOUGH_ROWS and not in_lines):
             outer.append(tiles)
         if vectors and not flattened and outer == list(loops[:-1]):
             tiles = _take_rows(sch, outer, tiles, rows)
@@ -176,6 +186,8 @@ def _schedule_elementwise(
     # What lies in memory like one axis has one index.
     shared = outer if lines or flat_axes(sch, name) > 1 else enough_to_share(sch, outer)
     at = spread(sch, shared, prod(extents) * (_CALL if uses_calls(sch, name) else 1), parallel)
+    if in_lines:
+        take_in_order(sch, at, max(1, chunk * int(sch.get(at).extent) // prod(extents[:-1])))
     for producer in lines:
         if attempt(sch.compute_at, producer, at):
             partition(sch, sch.get_loops(producer)[-1])
@@ -207,7 +219,7 @@ def _streamed_lanes(sch: s_tir.Schedule, name: str, lanes: int) -> int:
         # Nothing narrower.
         bits = lanes * int(tvm.DataType(dtype).bits)
         return row_lanes(lanes, extents[-1], dtype, bits, _LEAST_VECTORS_OF_POLYNOMIALS)
-    return row_lanes(lanes, extents[-1], dtype, _LEAST_BITS, LEAST_VECTORS)
+    return row_lanes(lanes, extents[-1], dtype, _LEAST_BITS, LEAST_LINES)
 
 
 def _ends_rows(sch: s_tir.Schedule, name: str) -> bool:

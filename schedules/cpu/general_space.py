@@ -21,6 +21,7 @@ from ..analysis import (
     static_extents,
 )
 from ..expressions import called, index_variables, loads_of
+from ..passes.row_chunks import CHUNKS, default_chunk
 from ..passes.streaming import exceeds_caches, exceeds_near_caches
 from ..space import Constraint, Knob, KnobSpace
 
@@ -39,6 +40,8 @@ def general_space(func: Any, target: Any) -> KnobSpace:
     rows = _rows_together(func, target)
     # Lines that are written past the caches in halves, with others in between, would be written twice.
     lanes = _lanes(func, widest) if rows == 1 else line_elements(_output_dtype(func))
+    stream, count = _streams(func, target), _count_of_rows(func)
+    chunk = default_chunk(count, facts(target).cores) if stream else 1
     widths = tuple(sorted({1, max(1, widest // 2), widest, 2 * widest, CHAINS * widest}))
     return KnobSpace(
         knobs=(
@@ -46,10 +49,22 @@ def general_space(func: Any, target: Any) -> KnobSpace:
             Knob("parallel", (0, 1), "1: loops with enough work run on all threads"),
             Knob("stream", (0, 1), "1: outputs are written past the caches"),
             Knob("rows", (1, 2, 4), "rows whose vectors are computed together, if it divides their number"),
+            Knob("chunk", CHUNKS, "rows a thread takes one after the other, if two share a line of memory"),
         ),
-        constraints=(Constraint("lanes and rows are at least 1", lambda k: min(k["lanes"], k["rows"]) >= 1),),
-        default={"lanes": lanes, "parallel": 1, "stream": _streams(func, target), "rows": rows},
+        constraints=(
+            Constraint(
+                "lanes, rows and chunk are at least 1",
+                lambda k: min(k[n] for n in ("lanes", "rows", "chunk")) >= 1,
+            ),
+        ),
+        default={"lanes": lanes, "parallel": 1, "stream": stream, "rows": rows, "chunk": chunk},
     )
+
+
+def _count_of_rows(func: Any) -> int:
+    """Return how many rows the output has; 1 where that is not known."""
+    shape = getattr(func.params[-1], "shape", ())
+    return prod(int(getattr(extent, "value", 1)) for extent in shape[:-1])
 
 
 def _streams(func: Any, target: Any) -> int:

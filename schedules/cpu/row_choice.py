@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, gcd
+from math import ceil
 from typing import Any
 
 import tvm
 
-from ...machine.facts import Facts, facts
+from ...machine.facts import Facts, facts, line_elements
 from ...machine.vector_math import EXPONENTIALS
 from ..expressions import called
 from ..forms.whole_rows import kept_values
 from ..lane_reduction import best_width, is_faster_lengthened
 from ..nests.rows import RowNest
-from ..passes.aligned_rows import LEAST_VECTORS
-from ..passes.streaming import exceeds_caches, row_lanes
+from ..passes.row_chunks import default_chunk
+from ..passes.streaming import exceeds_caches
 from ..space import Knobs
 from ..transforms import LEAST_PARALLEL_WORK
 from .even_parts import divisors
@@ -46,13 +46,6 @@ _SHARE_OF_L1 = 4
 # of 65536 x 300, past the caches as well, 24, 47, 47 and 44. Rows that caches hold are 0.9 to 1.2 times as
 # fast.
 AHEAD = (0, 1, 2, 4)
-# Rows of exponentials beyond the caches are written while the next are computed (see `written_behind`), in
-# chunks that threads share evenly. On 2 threads of a Zen 4, in turns in one process: softmax of 4096 x 4096
-# and of 256 x 65536 takes 0.82 and 0.81 of the time of rows that are finished first, of 16384 x 1024 0.93, of
-# 65536 x 300 and x 320 0.75 to 0.89 and 0.80 to 1.0, of 8192 x 2048 1.0, log_softmax of 4096 x 4096 0.88, of
-# 1024 x 30522 0.80; chunks of 8 0.01 to 0.05 more, of 64 as long as of 32.
-BEHIND = (0, 8, 16, 32, 64)
-_CHUNKS_A_CORE = 4
 _BYTES_AHEAD = 8192
 
 # What is written past the caches at a time: vectors of so many bits or more that divide a row. On 2 threads
@@ -65,9 +58,8 @@ LEAST_BITS, LEAST_BITS_IN_PLACE = 128, 256
 # log_softmax of 302 to 50257 elements, no multiple of 4, take 0.50 to 0.72 of the time so, softmax of 850 and
 # more 0.72 to 0.92, of 302 to 770 0.95 to 1.8.
 LEAST_VECTORS_IN_PLACE = 50
-# Of rows of fewer vectors two at a time: what was stored last has not reached L1 yet, from which what lies
-# across two vectors is read.
-_VECTORS_OF_TWO_ROWS = 32
+# See `_takes_two_rows`.
+_FEW_VECTORS, _FEW_VECTORS_IN_PLACE = 12, 8
 
 
 def default_knobs(
@@ -99,10 +91,15 @@ def default_knobs(
     far = stream and again
     fetched = again and exponential and _comes_from_afar(nest, machine)
     longer = far and pieces is not None and nest.length % (lanes * vectors) > 0
-    of_values = _rows_of_whole_values(func, nest, widest, blocks) if longer else 0
+    of_values = bool(longer) and _keeps_whole_values(func, nest, widest)
     better_whole = pieces is not None and _is_better_whole(nest, pieces, lanes, vectors, parts)
-    at_a_time = of_values or (block if parts == 1 and not far else 1)
-    behind = _behind(nest, machine) if far and exponential and at_a_time == 1 else 0
+    two = far and exponential and _takes_two_rows(nest, widest, blocks, of_values)
+    at_a_time = 2 if two else block if parts == 1 and not far else 1
+    chunk = default_chunk(nest.count // at_a_time, machine.cores) if stream and parts == 1 else 1
+    # On 2 threads of a Zen 4, in turns in one process: softmax of 4096 x 4096 and of 256 x 65536 takes 0.82
+    # and 0.81 of the time of rows that are finished first, of 16384 x 1024 0.93, of 8192 x 2048 1.0,
+    # log_softmax of 4096 x 4096 0.88, of 1024 x 30522 0.80.
+    behind = int(bool(far and exponential) and at_a_time == 1 < chunk)
     return {
         "lanes": lanes,
         "vectors": vectors,
@@ -112,27 +109,30 @@ def default_knobs(
         "whole": 2 if of_values else int(better_whole),
         "stream": stream,
         "ahead": _ahead(nest) if far or fetched else 0,
+        "chunk": chunk,
         "behind": behind,
     }
 
 
-def _rows_of_whole_values(func: Any, nest: RowNest, widest: int, blocks: Sequence[int]) -> int:
-    """Choose how many rows of a softmax past the caches are computed in whole vectors at a time; 0: none are.
+def _keeps_whole_values(func: Any, nest: RowNest, widest: int) -> bool:
+    """Tell whether the exponentials of a softmax past the caches are kept in a row that ends with a vector.
 
-    Rows that no vectors of `LEAST_BITS_IN_PLACE` divide: their exponentials are in a row of their own, which
-    ends with a whole vector, and are added up as they are computed. On 2 threads of a Zen 5, whose memory
-    moves 61 GB/s for a ReLU: rows of 300 elements 57 GB/s, 47 without, of 770 54 (43), of 1025 and more as
-    fast; two at a time rows of 333 50 (40), of 401 1.3 times as fast, but of 641 to 1001 0.8 to 0.9.
+    Rows that begin within a line of memory are written from one of their own. On 2 threads of a Zen 4 rows of
+    150 to 641 elements take 0.6 to 0.85 of the time of rows that end within a vector, of 1001 and more 1.0.
     """
-    bits = int(tvm.DataType(nest.output_dtype).bits)
-    width = row_lanes(widest, nest.length, nest.output_dtype, LEAST_BITS, LEAST_VECTORS)
-    if not nest.in_place or not kept_values(func) or gcd(widest, nest.length) * bits >= LEAST_BITS_IN_PLACE:
-        return 0
-    if nest.length % max(1, width) == 0:
-        return int(width > 0)
-    if nest.length >= _VECTORS_OF_TWO_ROWS * widest:
-        return 1
-    return 2 if 2 in blocks else 0
+    line = max(widest, line_elements(nest.output_dtype))
+    return bool(nest.in_place and kept_values(func)) and nest.length % line > 0
+
+
+def _takes_two_rows(nest: RowNest, widest: int, blocks: Sequence[int], whole_values: bool) -> bool:
+    """Tell whether exponentials past the caches are computed two rows at a time: these are few vectors.
+
+    Then chains of operations are too short to be written behind. On 2 threads of a Zen 4 rows of a
+    log_softmax of 49 to 128 elements take 0.70 to 0.81 of the time so, of 150 0.82, of 197 and 250 1.0, of a
+    softmax of 49 and 100 0.88, of 150 and more 1.06 to 1.27, of 64 and 128 1.1.
+    """
+    few = _FEW_VECTORS_IN_PLACE if nest.in_place else _FEW_VECTORS
+    return 2 in blocks and nest.length < few * widest and (whole_values or not nest.in_place)
 
 
 def reads_again(nest: RowNest) -> bool:
@@ -143,12 +143,6 @@ def reads_again(nest: RowNest) -> bool:
 def writes_behind(func: Any, nest: RowNest) -> bool:
     """Tell whether rows are computed, for which memory waits, before they are written (`written_behind`)."""
     return reads_again(nest) and bool(EXPONENTIALS & called(func.body))
-
-
-def _behind(nest: RowNest, machine: Facts) -> int:
-    """Choose how many rows a thread takes one after the other; 0 where these are too few to share evenly."""
-    rows = nest.work // nest.length
-    return max((count for count in BEHIND if count * machine.cores * _CHUNKS_A_CORE <= rows), default=0)
 
 
 def _comes_from_afar(nest: RowNest, machine: Facts) -> bool:

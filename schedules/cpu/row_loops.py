@@ -51,13 +51,21 @@ def row_loop(
 
 
 def arrange(
-    sch: s_tir.Schedule, name: str, depth: int, lanes: int, dimensions: int, whole: bool, together: int
+    sch: s_tir.Schedule,
+    name: str,
+    depth: int,
+    lanes: int,
+    dimensions: int,
+    whole: bool,
+    together: int,
+    cut: bool = True,
 ) -> Any:
     """Order and vectorize the loops of a block inside the loop over rows.
 
     ``dimensions``: its first loops that are kept count parts of a row, which are one vector. ``whole``: its
     last loop counts neighbouring rows, which are vectors. ``together``: vectors of a row made side by side.
-    Returns the loop over vectors of a row, or over so many.
+    ``cut``: whether an incomplete vector at the end is computed after the others. Returns the loop over
+    vectors of a row, or over so many.
     """
     if whole:
         return _arrange_across(sch, name, depth, lanes)
@@ -71,7 +79,7 @@ def arrange(
     if extent > lanes * together:
         # Vectors of several registers: each operation on all of them before the next, which waits for none.
         steps, vector = sch.split(vector, [None, lanes * together])
-        if extent % lanes or has_condition(sch, name):
+        if cut and (extent % lanes or has_condition(sch, name)):
             partition(sch, steps)
     sch.vectorize(vector)
     return steps

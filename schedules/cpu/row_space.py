@@ -8,11 +8,11 @@ from ...machine.facts import facts
 from ..forms.whole_rows import kept_values, lengthened_axes
 from ..lane_reduction import best_width
 from ..nests.rows import find_rows
+from ..passes.row_chunks import CHUNKS
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .row_choice import (
     ACROSS,
     AHEAD,
-    BEHIND,
     BLOCKS,
     VECTORS,
     default_knobs,
@@ -39,7 +39,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
     default, across = default_knobs(func, target, nest, blocks, pieces), not nest.contiguous
     lanes = default["lanes"]
     vectors = tuple(sorted({*ACROSS, *(whole_vectors(nest, lanes, widest) if across else ())}))
-    behind = BEHIND if writes_behind(func, nest) else (0,)
+    behind = (0, 1) if writes_behind(func, nest) else (0,)
     forms = (0,) if pieces is None else (0, 1, 2) if kept_values(func) else (0, 1)
     return KnobSpace(
         knobs=(
@@ -53,11 +53,8 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
                 AHEAD if reads_again(nest) else (0,),
                 "blocks of rows that are fetched ahead; 0: none",
             ),
-            Knob(
-                "behind",
-                behind,
-                "rows a thread takes in a row, each written while the next is computed; 0: none",
-            ),
+            Knob("chunk", CHUNKS, "blocks of rows that a thread takes one after the other"),
+            Knob("behind", behind, "1: each row of a chunk is written while the next is computed"),
             Knob(
                 "parts", tuple(sorted({1, default["parts"]})), "parts of a row that are reduced in parallel"
             ),
@@ -90,6 +87,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
                     or (len(behind) > 1 and (k["stream"], k["parts"], k["block"]) == (1, 1, 1))
                 ),
             ),
+            Constraint("chunk is at least 1, and behind 0 or 1", lambda k: k["chunk"] > 0 <= k["behind"] < 2),
             Constraint(f"whole is at most {forms[-1]}", lambda k: 0 <= k["whole"] <= forms[-1]),
             Constraint(
                 f"whole needs vectors that do not divide the row ({nest.length}), or axes that are one",

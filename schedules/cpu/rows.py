@@ -39,8 +39,9 @@ from ..analysis import block_names, block_of, flat_axes, loops_by_kind, loops_in
 from ..expressions import called
 from ..lane_reduction import reduce_as_computed, reduce_in_lanes, vectors_of_parts
 from ..nests.rows import RowNest, find_rows, inline_cheap
-from ..passes.aligned_rows import LEAST_VECTORS
+from ..passes.aligned_rows import LEAST_LINES, write_in_lines
 from ..passes.in_place import compute_in_place
+from ..passes.row_chunks import take_in_order
 from ..passes.row_prefetch import fetch_ahead
 from ..passes.streaming import STREAM_MARK, row_lanes, stream_output
 from ..passes.written_behind import write_behind
@@ -66,6 +67,7 @@ def schedule_rows(
     whole: int,
     stream: int,
     ahead: int = 0,
+    chunk: int = 1,
     behind: int = 0,
 ) -> None:
     """Rewrite a function that works row by row in place.
@@ -91,9 +93,11 @@ def schedule_rows(
         1 writes an output as long as its rows past the caches.
     ahead : int
         Blocks of rows that the last pass over a row fetches ahead: see `row_prefetch`; 0: none.
+    chunk : int
+        Blocks of rows that a thread takes one after the other: what is left of a line of memory at a row's
+        end is written with the next row's begin, see `aligned_rows`.
     behind : int
-        Rows that a thread takes one after the other, each written while the next is computed: see
-        `written_behind`; 0: each is finished first.
+        1 writes a row of a chunk while the next is computed: see `written_behind`; 0 finishes it first.
     """
     del whole
     nest = find_rows(sch.mod["main"])
@@ -110,7 +114,8 @@ def schedule_rows(
             dimensions |= reduce_in_lanes(sch, name, lanes, vectors)
     length = _flatten(sch, nest, lanes)
     streamed = _streamed_lanes(sch, nest, length, lanes) if stream else 0
-    divided = bool(streamed) and length == nest.extents[-1] and length % streamed == 0
+    in_lines = bool(streamed) and length % streamed > 0
+    divided = bool(streamed) and length == nest.extents[-1] and not in_lines
     copy = sch.cache_write(sch.get_sblock(last), 0, "global") if divided else None
     if nest.in_place and not streamed:
         compute_in_place(sch, nest.in_place, last)
@@ -120,16 +125,22 @@ def schedule_rows(
     names = names[: names.index(last) + 1]
     for name in reversed(names[:-1]):
         sch.compute_at(sch.get_sblock(name), row)
-    reading, writing = _arrange_passes(sch, names, row, lanes, dimensions, bool(wide), streamed or lanes)
+    reading, writing = _arrange_passes(
+        sch, names, row, lanes, dimensions, bool(wide), streamed or lanes, in_lines
+    )
     if copy is not None:
         stream_output(sch, copy, writing, streamed, nest.output_dtype)
+    elif in_lines:
+        write_in_lines(sch, sch.get_loops(sch.get_sblock(last))[-1], length)
     elif streamed:
         sch.annotate(sch.get_loops(sch.get_sblock(last))[-1], STREAM_MARK, 1)
+    if in_lines or behind:
+        take_in_order(sch, row, chunk)
     if ahead and reading is not None:
         fetch_ahead(sch, row, reading, ahead)
     if behind and None not in (reading, writing) and reading is not writing:
         row_bytes = length * int(tvm.DataType(nest.output_dtype).bits) // 8
-        write_behind(sch, row, reading, writing, behind, row_bytes)
+        write_behind(sch, row, reading, writing, row_bytes)
 
 
 ROWS = ScheduleRule(
@@ -149,13 +160,15 @@ def _arrange_passes(
     dimensions: Mapping[str, int],
     across: bool,
     written: int,
+    in_lines: bool,
 ) -> tuple[Any, Any]:
     """Order and vectorize the loops of each block inside the loop over rows.
 
     ``dimensions``: those of each block that count parts of a row. ``across``: vectors are neighbouring rows.
-    ``written``: elements in a vector of the last block. Returns the last block's loop over vectors of a row,
-    after that of the last block that reads an input: of those that compute exponentials, if there are such,
-    as memory has nothing to do meanwhile.
+    ``written``: elements in a vector of the last block; ``in_lines``: they are lines of memory.
+
+    Returns the last block's loop over vectors of a row, after that of the last block that reads an input: of
+    those that compute exponentials, if there are such, as memory has nothing to do meanwhile.
     """
     around = sch.get_loops(sch.get_sblock(names[-1]))
     depth = len(around) - len(loops_inside(sch, sch.get_sblock(names[-1]), row))
@@ -167,7 +180,8 @@ def _arrange_passes(
         exponential = bool(EXPONENTIALS & called(block_of(sch, name).body))
         together = vectors_of_parts(sch, name, after, dimensions.get(after, 0), depth, lanes)
         width = lanes if after else written
-        steps = arrange(sch, name, depth, width, dimensions.get(name, 0), across, max(1, together))
+        counted, cut = dimensions.get(name, 0), bool(after) or not in_lines
+        steps = arrange(sch, name, depth, width, counted, across, max(1, together), cut)
         if reads and steps is not None and (exponential or not computes):
             reading, computes = steps, exponential
         if together and steps is not None:
@@ -201,7 +215,7 @@ def _streamed_lanes(sch: s_tir.Schedule, nest: RowNest, length: int, lanes: int)
     if not along or not streams(nest.output_dtype) or not writes_in_order(sch, sch.get_sblock(nest.output)):
         return 0
     least = LEAST_BITS_IN_PLACE if nest.in_place else LEAST_BITS
-    vectors = LEAST_VECTORS_IN_PLACE if nest.in_place else LEAST_VECTORS
+    vectors = LEAST_VECTORS_IN_PLACE if nest.in_place else LEAST_LINES
     width = row_lanes(lanes, length, nest.output_dtype, least, vectors)
     return width if length > width > 1 else 0
 

@@ -24,7 +24,6 @@ from tvm.tirx import ForKind
 from ...machine.errors import InputError
 from ...machine.facts import line_elements
 from ...machine.streaming_store import streams
-from ..passes.aligned_rows import LEAST_VECTORS
 from ..passes.row_prefetch import fetch
 from ..passes.streaming import STREAM_MARK
 from ..restatement import block_nest, in_order, vector_start, whole, with_nests
@@ -32,6 +31,9 @@ from .squares import PARTS, Transposition, find_transposition, moved_place, turn
 
 # The ends of a part are masked vectors; of narrower types they are single elements, too many.
 _LEAST_BITS = 32
+
+# Rows of fewer lines would be ends for the most part.
+_LEAST_LINES_OF_A_ROW = 16
 
 # A smaller buffer LLVM 22 takes apart into registers, and breaks its own code.
 _LEAST_LINES = 64
@@ -41,7 +43,7 @@ _WIDEST_SQUARES = 32
 def can_restate(found: Transposition) -> bool:
     """Tell whether the output is written in lines: its rows are many of them, or follow each other."""
     line, rows = line_elements(found.dtype), found.extents[found.row]
-    wide = found.extents[-1] >= LEAST_VECTORS * line
+    wide = found.extents[-1] >= _LEAST_LINES_OF_A_ROW * line
     long = (rows - rows % _WIDEST_SQUARES) * found.extents[-1] >= _LEAST_LINES * line
     bits = int(tvm.DataType(found.dtype).bits)
     return streams(found.dtype) and bits >= _LEAST_BITS and long and (wide or _has_rows_together(found))
@@ -81,7 +83,7 @@ def _parts_nest(found: Transposition, lanes: int, squares: int, stretch: int, ah
     row, column = found.row, len(found.axes) - 1
     length, count = found.extents[column], found.extents[row]
     # Parts of the same length, of many lines, of whole vectors unless there is one only.
-    parts = max(1, length // max(squares * lanes, LEAST_VECTORS * line_elements(found.dtype)))
+    parts = max(1, length // max(squares * lanes, _LEAST_LINES_OF_A_ROW * line_elements(found.dtype)))
     part = length if parts == 1 else ceil(length / parts / lanes) * lanes
     least = ceil(_LEAST_LINES * line_elements(found.dtype) / part / lanes)
     block = min(max(stretch, least), count // lanes) * lanes

@@ -19,6 +19,7 @@ from tvm_ffi import structural_map, structural_walk
 from ...machine.vector_math import POLYNOMIAL_CALLS
 from ..expressions import called, conjunction, is_choice, is_one, loads_of, op_name
 from .lane_conditions import adds_up, depends
+from .streaming import elements_before
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
@@ -193,13 +194,25 @@ class Lanes:
         return tirx.Broadcast(value, self._lanes)
 
     def _place(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
-        """Return the indices of consecutive elements, or of one that all lanes share."""
+        """Return the indices of consecutive elements, or of one that all lanes share.
+
+        Elements of several rows may follow each other: the last index of a vector reaches beyond its row.
+        """
+        if any(map(self._varies, indices[:-1])):
+            return self._place_in_rows(buffer, indices)
         *outer, last = (self._steps(index) for index in indices)
         apart = last[1] and buffer.strides and not is_one(buffer.strides[-1])
         if any(step for _, step in outer) or apart:
             raise NoVectors
         ramp = tirx.Ramp(last[0], tirx.IntImm(_dtype(last[0]), 1), self._lanes)
         return [*(start for start, _ in outer), ramp if last[1] else last[0]]
+
+    def _place_in_rows(self, buffer: Any, indices: Sequence[Any]) -> list[Any]:
+        """Return the indices of consecutive elements that may lie in several rows of a buffer."""
+        if buffer.strides or not self._steps(elements_before(buffer, indices))[1]:
+            raise NoVectors
+        *outer, last = (self._analyzer.simplify(_at(index, self._var, 0)) for index in indices)
+        return [*outer, tirx.Ramp(last, tirx.IntImm(_dtype(last), 1), self._lanes)]
 
     def _steps(self, index: Any) -> tuple[Any, int]:
         """Return an index in the first lane, and by how much it grows from each lane to the next."""

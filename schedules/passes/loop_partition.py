@@ -26,10 +26,11 @@ from .needless_loops import NEEDLESS_MARK, skip_needless_loops
 from .padded_taps import FILLED_MARK, TAPS_MARK, note_taps, shorten_taps
 from .panel_prefetch import PANELS_MARK, set_rows_apart, share_fetches
 from .quotients import lessen_quotients
+from .row_chunks import CHUNK_MARK, chunk_rows
 from .row_prefetch import AHEAD_MARK, fetch_rows
 from .streaming import STREAM_MARK, stream_vectors
 from .turned_squares import SQUARE_MARK, turn_squares
-from .written_behind import BEHIND_MARK, write_rows_behind
+from .written_behind import write_rows_behind
 
 PARTITION_MARK = "pragma_loop_partition_hint"
 """TVM's annotation of a loop to be cut."""
@@ -64,6 +65,7 @@ _LOWER = tvm.ir.transform.Sequential(
         take_phases,
         lessen_quotients,
         set_rows_apart,
+        chunk_rows,
         align_rows,
         write_rows_behind,
         stream_vectors,
@@ -107,4 +109,4 @@ def _is_marked(func: Any) -> bool:
         structural_walk(func.body, (tirx.For, lambda loop: found.update(map(str, loop.annotations))))
     marks = {PARTITION_MARK, BOUNDING_MARK, TAPS_MARK, FILLED_MARK, AHEAD_MARK, PANELS_MARK, STREAM_MARK}
     marks |= {BITS_MARK, NEEDLESS_MARK, THREADS_MARK, SQUARE_MARK, NARROW_MARK, HOLD_MARK, PHASES_MARK}
-    return bool(found & (marks | {COPY_MARK, BEHIND_MARK}))
+    return bool(found & (marks | {COPY_MARK, CHUNK_MARK}))

@@ -76,9 +76,9 @@ def row_lanes(lanes: int, row: int, dtype: str, least_bits: int, least_vectors: 
     is as many vectors, those of whole lines: `aligned_rows` has it begin with one.
     """
     width, line = gcd(lanes, row), max(lanes, line_elements(dtype))
-    if width * int(tvm.DataType(dtype).bits) >= least_bits:
-        return width
-    return line if row >= least_vectors * line else 0
+    if row % line and row >= least_vectors * line:
+        return line
+    return width if width * int(tvm.DataType(dtype).bits) >= least_bits else 0
 
 
 def stream_output(sch: s_tir.Schedule, block: Any, loop: Any, lanes: int, dtype: str) -> None:
@@ -114,7 +114,21 @@ def _streamed(loop: Any) -> Any:
     place = _place_of_vector(store, lane, loop.extent) if known else None
     if place is None:
         return without_mark(loop, STREAM_MARK)
-    lanes, dtype = int(loop.extent), str(store.buffer.dtype)
+    return streamed_vector(loop, place)
+
+
+def streamed_vector(loop: Any, place: Any) -> Any:
+    """Return the statements that compute what a loop stores, and write it past the caches as a vector.
+
+    Parameters
+    ----------
+    loop : For
+        A loop over the elements of a vector, which stores each, of a type that is streamed.
+    place : PrimExpr
+        How many elements of the array lie before the vector: a multiple of its own.
+    """
+    store, lane, lanes = loop.body, loop.loop_var, int(loop.extent)
+    dtype = str(store.buffer.dtype)
     vector = tirx.decl_buffer((lanes,), dtype, "vector")
     stored, code = streaming_store(lanes, dtype)
     call = stored(store.buffer, place, vector.vload([0], f"{dtype}x{lanes}"))

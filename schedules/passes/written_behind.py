@@ -6,7 +6,7 @@ the loop over rows, the pass over a row that computes and the one that writes::
 
     for row: A(row); for v: compute(row, v); B(row); for v: write(row, v)
 
-Each chunk of so many rows, which a thread takes one after the other, becomes::
+The rows of a chunk, which a thread takes one after the other (`row_chunks`), become::
 
     A(0); for v: compute(0, v); B(0)
     for row from 1 on:
@@ -45,7 +45,7 @@ from ..restatement import (
 from .streaming import elements_before
 
 BEHIND_MARK = "tunesmith.written_behind"
-"""Annotation of a loop over rows: how many of them a thread takes one after the other, and the lead."""
+"""Annotation of a loop over rows in order: how many vectors are written before the first is computed."""
 
 COMPUTING_MARK = "tunesmith.computing"
 """Annotation of a loop in it, over the vectors of a row: it computes while the row before is written."""
@@ -60,10 +60,8 @@ _MOST_COPIED = 16
 _PAGE_BYTES, _NEAR_BYTES = 4096, 512
 
 
-def write_behind(
-    sch: s_tir.Schedule, rows: Any, computing: Any, writing: Any, chunk: int, row_bytes: int
-) -> None:
-    """Mark a loop over rows, and two over a row's vectors in it, to be taken in chunks of so many rows.
+def write_behind(sch: s_tir.Schedule, rows: Any, computing: Any, writing: Any, row_bytes: int) -> None:
+    """Mark a loop over rows in order (`row_chunks`), and two over a row's vectors in it.
 
     Rows that are whole pages are written half a page ahead of what is computed: by the same place on a page
     a row is read right after the one before is written. On 2 threads of a Zen 4 softmax of 4096 x 4096 takes
@@ -72,7 +70,7 @@ def write_behind(
     distance = min(row_bytes % _PAGE_BYTES, -row_bytes % _PAGE_BYTES)
     step_bytes = row_bytes // int(sch.get(computing).extent)
     lead = _PAGE_BYTES // 2 // max(1, step_bytes) if distance < _NEAR_BYTES else 0
-    sch.annotate(rows, BEHIND_MARK, [chunk, lead])
+    sch.annotate(rows, BEHIND_MARK, lead)
     sch.annotate(computing, COMPUTING_MARK, 1)
     sch.annotate(writing, WRITING_MARK, 1)
 
@@ -151,10 +149,7 @@ def _taken_behind(loop: Any) -> Any | None:
     several = ceil(int(row.writing.extent) / int(row.computing.extent))
     if not _is_ahead(row, rows, several):
         return None
-    chunk, lead = (int(each) for each in loop.annotations[BEHIND_MARK])
-    count, part = int(loop.extent), tirx.Var("part", "int64")
-    start = part * chunk
-    rest = whole(chunk) if count % chunk == 0 else tirx.min(whole(chunk), count - start)
+    lead = int(loop.annotations[BEHIND_MARK])
 
     def at(place: Any, steps: Sequence[Any]) -> list[Any]:
         return [replaced(each, {loop.loop_var: place}) for each in steps]
@@ -166,22 +161,21 @@ def _taken_behind(loop: Any) -> Any | None:
         *_of_two_rows(
             row,
             (several, lead),
-            lambda steps: [_reading(each, copies) for each in at(start + later, steps)],
-            lambda steps: at(start + later + 1, steps),
+            lambda steps: [_reading(each, copies) for each in at(later, steps)],
+            lambda steps: at(later + 1, steps),
         ),
     ]
     alone = [*row.before, without_mark(row.computing, COMPUTING_MARK), *row.after]
     last = [*row.ends, without_mark(row.writing, WRITING_MARK)]
-    of_chunk = [
-        *row.buffers,
-        *map(tirx.AllocBuffer, copies.values()),
-        *at(start, alone),
-        serial_loop(later, rest - 1, in_order(of_two)),
-        *at(start + rest - 1, last),
-    ]
-    others = without_mark(loop, BEHIND_MARK).annotations
-    parts, body = whole(ceil(count / chunk)), tirx.SeqStmt(of_chunk)
-    return tirx.For(part, whole(0), parts, loop.kind, body, annotations=others)
+    return tirx.SeqStmt(
+        [
+            *row.buffers,
+            *map(tirx.AllocBuffer, copies.values()),
+            *at(whole(0), alone),
+            serial_loop(later, loop.extent - 1, in_order(of_two)),
+            *at(loop.extent - 1, last),
+        ]
+    )
 
 
 def _of_two_rows(

@@ -264,11 +264,11 @@ def test_one_value_a_row_is_not_written_past_the_caches(target, assert_right):
     ("rows", "columns", "whole", "block"),
     [
         (65536, 300, 2, 1),  # vectors of 128 bits
-        (65536, 333, 2, 2),  # any: what is read was not just stored
-        (65536, 333 + 512, 2, 1),
-        (65535, 333, 1, 1),  # no two rows
-        (65536, 304, 1, 1),  # of 256 bits: they were written past the caches as it was
-        (65536, 200 - 3, 1, 1),  # too short
+        (65536, 333 + 512, 2, 1),  # any
+        (65536, 197, 2, 1),
+        (65536 * 4, 100, 2, 2),  # few vectors
+        (65536 * 4 - 1, 100, 2, 1),  # no two rows
+        (65536, 304, 1, 1),  # whole lines of memory
         (64, 300, 0, 1),  # caches hold it
     ],
 )

@@ -10,7 +10,7 @@ from tunesmith.tuning.records.compilation import replay_trace, trace_text
 from tvm import tirx
 from tvm_ffi import structural_walk
 
-KNOBS = {"stream": 1, "block": 1, "ahead": 1}
+KNOBS = {"stream": 1, "block": 1, "ahead": 1, "chunk": 8}
 
 
 def cpu(mcpu):
@@ -36,7 +36,7 @@ def loops_of_two_rows(schedule, target):
 @pytest.mark.parametrize("length", [128, 300, 1024, 1030, 2049])
 def test_results_are_as_without(name, dtype, rows, length, target, assert_right):
     workload = ts.workload(name, m=rows, n=length, dtype=dtype)
-    assert_right(workload, ROWS.scheduled(workload.func, target, {**KNOBS, "behind": 8}))
+    assert_right(workload, ROWS.scheduled(workload.func, target, {**KNOBS, "behind": 1}))
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
@@ -44,7 +44,7 @@ def test_results_are_as_without(name, dtype, rows, length, target, assert_right)
 @pytest.mark.parametrize("length", [320, 1024, 1030])  # whole vectors, a page, and neither
 def test_a_row_is_written_while_the_next_is_computed(name, mcpu, length):
     func, target = ts.workload(name, m=64, n=length).func, cpu(mcpu)
-    first, behind = (ROWS.scheduled(func, target, {**KNOBS, "behind": b}) for b in (0, 8))
+    first, behind = (ROWS.scheduled(func, target, {**KNOBS, "behind": b}) for b in (0, 1))
     assert not loops_of_two_rows(first, target)
     assert len(loops_of_two_rows(behind, target)) == 1
 
@@ -56,30 +56,33 @@ def test_a_row_is_written_while_the_next_is_computed(name, mcpu, length):
 )
 def test_rows_of_pages_are_written_ahead_of_what_is_computed(length, steps):
     func, target = ts.workload("softmax", m=64, n=length).func, cpu("x86-64-v4")
-    knobs = {**KNOBS, "behind": 8, "lanes": 16, "vectors": 4}
+    knobs = {**KNOBS, "behind": 1, "lanes": 16, "vectors": 4}
     (loop,) = loops_of_two_rows(ROWS.scheduled(func, target, knobs), target)
     assert int(loop.extent) == steps
 
 
 def test_a_trace_keeps_it(target):
     func = ts.workload("softmax", m=16, n=320).func
-    schedule = ROWS.scheduled(func, target, {**KNOBS, "behind": 8})
+    schedule = ROWS.scheduled(func, target, {**KNOBS, "behind": 1})
     again = replay_trace(trace_text(schedule), func)
     assert len(loops_of_two_rows(again, target)) == len(loops_of_two_rows(schedule, target)) == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "behind"),
+    ("name", "shape", "knobs"),
     [
-        ("softmax", {"m": 16384, "n": 1024}, 64),
-        ("log_softmax", {"m": 1024, "n": 30522}, 64),
-        ("softmax", {"m": 100, "n": 200000}, 8),
-        ("softmax", {"m": 40, "n": 400000}, 0),  # too few to share
-        ("softmax", {"m": 1024, "n": 1024}, 0),  # caches hold it
+        ("softmax", {"m": 16384, "n": 1024}, (64, 1, 1)),
+        ("log_softmax", {"m": 1024, "n": 30522}, (64, 1, 1)),
+        ("softmax", {"m": 100, "n": 200000}, (8, 1, 1)),
+        ("softmax", {"m": 40, "n": 400000}, (1, 0, 1)),  # too few to share
+        ("softmax", {"m": 1024, "n": 1024}, (1, 0, 2)),  # caches hold it
+        ("log_softmax", {"m": 262144, "n": 101}, (64, 0, 2)),  # few vectors: two rows at a time
+        ("softmax", {"m": 262144, "n": 100}, (64, 0, 2)),
     ],
 )
-def test_rows_beyond_the_caches_are_written_behind(name, shape, behind):
-    assert ROWS.space(ts.workload(name, **shape).func, cpu("x86-64-v4")).default["behind"] == behind
+def test_rows_beyond_the_caches_are_written_behind(name, shape, knobs):
+    default = ROWS.space(ts.workload(name, **shape).func, cpu("x86-64-v4")).default
+    assert (default["chunk"], default["behind"], default["block"]) == knobs
 
 
 @pytest.mark.parametrize(
@@ -88,4 +91,4 @@ def test_rows_beyond_the_caches_are_written_behind(name, shape, behind):
 )
 def test_others_are_not(name, knobs, target):
     with pytest.raises(InputError, match="behind=0 unless rows of exponentials are written past the caches"):
-        ROWS.scheduled(ts.workload(name, m=64, n=320).func, target, {**knobs, "behind": 8})
+        ROWS.scheduled(ts.workload(name, m=64, n=320).func, target, {**knobs, "behind": 1})
