@@ -219,7 +219,7 @@ def _default_lanes(nest: RowNest, widest: int) -> int:
     argmax of 1000 x 1000 along the first axis takes 0.55 of the time so, on 2 threads of a Xeon.
     """
     widths = (widest,) if nest.contiguous else (widest, max(1, widest // 2))
-    return next((width for width in widths if nest.row_extent % width == 0), widest)
+    return next((width for width in widths if nest.neighbours % width == 0), widest)
 
 
 def _default_vectors(nest: RowNest, lanes: int, widest: int, tiles: int) -> int:
@@ -231,16 +231,22 @@ def _default_vectors(nest: RowNest, lanes: int, widest: int, tiles: int) -> int:
     """
     if nest.contiguous:
         return next((v for v in (VECTORS, 2) if nest.length >= 2 * v * lanes), 1)
-    extent, others = nest.row_extent, nest.count // nest.row_extent
     whole = whole_vectors(nest, lanes, widest)
-    shared = [v for v in whole if others * extent // (v * lanes) >= tiles]
-    return max(shared, default=min(whole, default=next((v for v in (4, 2) if extent >= 2 * v * lanes), 1)))
+    shared = [v for v in whole if nest.count // (v * lanes) >= tiles]
+    few = next((v for v in (4, 2) if nest.row_extent >= 2 * v * lanes), 1)
+    return max(shared, default=min(whole, default=few))
 
 
 def whole_vectors(nest: RowNest, lanes: int, widest: int) -> tuple[int, ...]:
-    """Return how many vectors of neighbouring rows divide them, up to as many as are worth it."""
+    """Return how many vectors of neighbouring rows divide them, up to as many as are worth it.
+
+    They are a part of a line, or whole lines: 128 channels of images of 64 x 64, added up, take 0.62 of the
+    time in tiles of an image, 256 of 56 x 56 0.67 (2 threads of a Zen 4).
+    """
     most = ACROSS[-1] if nest.is_one_reduction else VECTORS * widest // lanes
-    return divisors(nest.row_extent // lanes, most) if nest.row_extent % lanes == 0 else ()
+    line = nest.row_extent
+    found = divisors(nest.neighbours // lanes, most) if nest.neighbours % lanes == 0 else ()
+    return tuple(v for v in found if line % (v * lanes) == 0 or v * lanes % line == 0)
 
 
 def _default_parts(nest: RowNest, lanes: int, cores: int, any_length: bool) -> int:
@@ -248,7 +254,7 @@ def _default_parts(nest: RowNest, lanes: int, cores: int, any_length: bool) -> i
 
     Across rows, tiles are as wide as sums fit L1, so that whole stretches of memory are read.
     """
-    tiles = nest.count if nest.contiguous else nest.count // min(nest.row_extent, ACROSS[-1] * lanes)
+    tiles = nest.count if nest.contiguous else nest.count // min(nest.neighbours, ACROSS[-1] * lanes)
     if not nest.is_one_reduction or nest.work < LEAST_PARALLEL_WORK or tiles >= _TILES_A_CORE * cores:
         return 1
     return next((p for p in (4 * cores, 2 * cores, cores) if any_length or nest.length % p == 0), 1)

@@ -15,9 +15,18 @@ _ADDED_AT_ONCE = 4
 
 
 def row_loop(
-    sch: s_tir.Schedule, last: str, rows: tuple[tuple[int, int], ...], wide: int, block: int, parallel: bool
+    sch: s_tir.Schedule,
+    last: str,
+    rows: tuple[tuple[int, int], ...],
+    wide: int,
+    lines: int,
+    block: int,
+    parallel: bool,
 ) -> Any:
-    """Bring the loops over rows outside and spread them; return the innermost of them."""
+    """Bring the loops over rows outside and spread them; return the innermost of them.
+
+    ``wide``: neighbouring rows of a tile, in a line; 0: each is by itself. ``lines``: lines of a tile.
+    """
     loops = list(sch.get_loops(sch.get_sblock(last)))
     outer: list[Any] = []
     inner: list[Any] = []
@@ -37,9 +46,13 @@ def row_loop(
             sch.parallel(row)
         return row
     extent = int(sch.get(outer[-1]).extent)
-    tile, neighbour = sch.split(outer[-1], [None, min(wide, extent)])
-    sch.reorder(*outer[:-1], tile, *inner, neighbour)
-    if extent % min(wide, extent):
+    tile, *neighbours = sch.split(outer[-1], [None, wide])
+    if lines > 1:
+        # The last loop, whole, is in the tile.
+        outer[-2], line = sch.split(outer[-2], [None, lines])
+        neighbours.insert(0, line)
+    sch.reorder(*outer[:-1], tile, *inner, *neighbours)
+    if extent % wide:
         # A loop with a remainder is partitioned, so it is fused with none.
         partition(sch, tile)
         spread = sch.fuse(*outer[:-1]) if outer[:-1] else tile
@@ -56,19 +69,19 @@ def arrange(
     depth: int,
     lanes: int,
     dimensions: int,
-    whole: bool,
+    across: int,
     together: int,
     cut: bool = True,
 ) -> Any:
     """Order and vectorize the loops of a block inside the loop over rows.
 
-    ``dimensions``: its first loops that are kept count parts of a row, which are one vector. ``whole``: its
-    last loop counts neighbouring rows, which are vectors. ``together``: vectors of a row made side by side.
-    ``cut``: whether an incomplete vector at the end is computed after the others. Returns the loop over
-    vectors of a row, or over so many.
+    ``dimensions``: its first loops that are kept count parts of a row, which are one vector. ``across``: how
+    many of its last loops count neighbouring rows, which are vectors. ``together``: vectors of a row made
+    side by side. ``cut``: whether an incomplete vector at the end is computed after the others. Returns the
+    loop over vectors of a row, or over so many.
     """
-    if whole:
-        return _arrange_across(sch, name, depth, lanes)
+    if across:
+        return _arrange_across(sch, name, depth, lanes, across)
     if dimensions:
         return arrange_parts(sch, name, dimensions, depth, lanes)
     block = sch.get_sblock(name)
@@ -85,8 +98,8 @@ def arrange(
     return steps
 
 
-def _arrange_across(sch: s_tir.Schedule, name: str, depth: int, lanes: int) -> None:
-    """Order and vectorize the loops of a block over neighbouring rows, the last loop that it keeps.
+def _arrange_across(sch: s_tir.Schedule, name: str, depth: int, lanes: int, across: int) -> None:
+    """Order and vectorize the loops of a block over neighbouring rows, the last ones that it keeps.
 
     The sums of all of them stay in L1 while a few elements of each are added at a time: memory is then read
     in stretches as long as there are neighbours.
@@ -96,7 +109,8 @@ def _arrange_across(sch: s_tir.Schedule, name: str, depth: int, lanes: int) -> N
     if not kept:
         # One row has no neighbours.
         return
-    *others, neighbour = kept
+    others, last = kept[:-across], kept[-across:]
+    neighbour = sch.fuse(*last) if len(last) > 1 else last[0]
     vectors = []
     if int(sch.get(neighbour).extent) % lanes == 0:
         *vectors, neighbour = sch.split(neighbour, [None, lanes])

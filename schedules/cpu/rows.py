@@ -47,6 +47,7 @@ from ..passes.streaming import STREAM_MARK, row_lanes, stream_output
 from ..passes.written_behind import write_behind
 from ..rule import ScheduleRule
 from ..transforms import LEAST_PARALLEL_WORK
+from .even_parts import divisors
 from .row_choice import LEAST_BITS, LEAST_BITS_IN_PLACE, LEAST_VECTORS_IN_PLACE
 from .row_loops import arrange, row_loop
 from .row_space import rows_space, whole_rows
@@ -120,13 +121,16 @@ def schedule_rows(
     if nest.in_place and not streamed:
         compute_in_place(sch, nest.in_place, last)
     wide = 0 if nest.contiguous or lanes == 1 else lanes * vectors
-    row = row_loop(sch, last, rows, wide, block, parallel == 1 and work >= LEAST_PARALLEL_WORK)
+    spread = parallel == 1 and work >= LEAST_PARALLEL_WORK
+    lines = max(divisors(nest.lines, max(1, wide // nest.row_extent)))
+    row = row_loop(sch, last, rows, min(wide, nest.row_extent), lines, block, spread)
     names = block_names(sch)
     names = names[: names.index(last) + 1]
     for name in reversed(names[:-1]):
         sch.compute_at(sch.get_sblock(name), row)
+    across = 0 if not wide else 2 if lines > 1 else 1
     reading, writing = _arrange_passes(
-        sch, names, row, lanes, dimensions, bool(wide), streamed or lanes, in_lines
+        sch, names, row, lanes, dimensions, across, streamed or lanes, in_lines
     )
     if copy is not None:
         stream_output(sch, copy, writing, streamed, nest.output_dtype)
@@ -158,14 +162,15 @@ def _arrange_passes(
     row: Any,
     lanes: int,
     dimensions: Mapping[str, int],
-    across: bool,
+    across: int,
     written: int,
     in_lines: bool,
 ) -> tuple[Any, Any]:
     """Order and vectorize the loops of each block inside the loop over rows.
 
-    ``dimensions``: those of each block that count parts of a row. ``across``: vectors are neighbouring rows.
-    ``written``: elements in a vector of the last block; ``in_lines``: they are lines of memory.
+    ``dimensions``: those of each block that count parts of a row. ``across``: how many of the last loops
+    count neighbouring rows, which are vectors then. ``written``: elements in a vector of the last block;
+    ``in_lines``: they are lines of memory.
 
     Returns the last block's loop over vectors of a row, after that of the last block that reads an input: of
     those that compute exponentials, if there are such, as memory has nothing to do meanwhile.

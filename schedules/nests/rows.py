@@ -21,7 +21,7 @@ from ..analysis import (
     static_extents,
     uses_calls,
 )
-from ..expressions import index_variables, is_one, loads_of
+from ..expressions import are_just, index_variables, is_one, loads_of
 from ..passes.in_place import in_place_block
 
 
@@ -55,6 +55,9 @@ class RowNest:
         True where nothing is done but a reduction, and perhaps something with each of its results.
     in_place : str
         The block that can be computed where the output will be (see `in_place`); empty where none can.
+    lines : int
+        Iterations of the loop before the last of ``rows`` if one reduction is all, and both are in memory
+        like one loop, as the lines and columns of an image; else 1.
     """
 
     output: str
@@ -67,6 +70,7 @@ class RowNest:
     output_dtype: str
     is_one_reduction: bool
     in_place: str
+    lines: int
 
     @property
     def length(self) -> int:
@@ -88,6 +92,11 @@ class RowNest:
         """Rows along the innermost of the loops that lead from row to row."""
         position, neighbours = self.rows[-1]
         return self.extents[position] // neighbours
+
+    @property
+    def neighbours(self) -> int:
+        """Rows that follow each other in memory, element by element, where they are not contiguous."""
+        return self.lines * self.row_extent
 
     @property
     def count(self) -> int:
@@ -122,19 +131,22 @@ def find_rows(func: Any) -> RowNest | None:
         return None
     inlined = sch.copy()
     inline_cheap(inlined, output)
+    contiguous = all(_is_contiguous(sch, name) for name in reductions)
+    one = len(reductions) == 1 and len(block_of(sch, reductions[0]).writes) == 1
+    is_one_reduction = one and (output in reductions or prod(extents[i] for i, _ in rows) == prod(extents))
+    in_lines = is_one_reduction and not contiguous and len(rows) > 1
     return RowNest(
         output=output,
         rows=rows,
         reductions=reductions,
-        contiguous=all(_is_contiguous(sch, name) for name in reductions),
+        contiguous=contiguous,
         extents=extents,
         axes=max((_reduced_extents(sch, name) for name in reductions), key=prod),
         dtype=str(block_of(sch, reductions[0]).writes[-1].source.dtype),
         output_dtype=str(block_of(sch, output).writes[0].source.dtype),
-        is_one_reduction=len(reductions) == 1
-        and len(block_of(sch, reductions[0]).writes) == 1
-        and (output in reductions or prod(extents[i] for i, _ in rows) == prod(extents)),
+        is_one_reduction=is_one_reduction,
         in_place=in_place_block(inlined, output),
+        lines=_lines(sch, reductions[0]) if in_lines else 1,
     )
 
 
@@ -268,6 +280,19 @@ def _is_contiguous(sch: s_tir.Schedule, name: str) -> bool:
         and not any(load.source.same_as(region.source) for region in block.writes)
     ]
     return bool(lasts) and all(last & reduced.keys() for last in lasts)
+
+
+def _lines(sch: s_tir.Schedule, name: str) -> int:
+    """Return the extent of the last but one axis that a reduction keeps, if both lie like one; else 1."""
+    block = block_of(sch, name)
+    kept = [*_axes(block, IterVar.DataPar).items()][-2:]
+    (outer, extent), (inner, length) = kept if len(kept) == 2 else [(None, 1)] * 2
+
+    def is_dense(load: Any) -> bool:
+        last = are_just(load.indices[-2:], [outer, inner]) and int(load.source.shape[-1]) == length
+        return last and not index_variables(load.indices[:-2]) & {outer, inner}
+
+    return extent if outer is not None and all(map(is_dense, loads_of(block.body))) else 1
 
 
 def _last_index(load: Any) -> Any:

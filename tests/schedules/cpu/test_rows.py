@@ -260,6 +260,48 @@ def test_one_value_a_row_is_not_written_past_the_caches(target, assert_right):
     assert_right(workload, ROWS.scheduled(workload.func, target, {"stream": 1}))
 
 
+IMAGES = [
+    ("sum", {"a": 3, "b": 40, "c": 12, "d": 20}),
+    ("mean", {"a": 2, "b": 33, "c": 8, "d": 16}),
+    ("max", {"b": 7, "c": 56, "d": 56}),
+    ("sum", {"a": 2, "b": 9, "c": 6, "d": 7}),  # no whole vectors
+]
+
+
+@pytest.mark.parametrize("knobs", [{"vectors": v, "lanes": lanes} for v in (1, 5, 64) for lanes in (4, 16)])
+@pytest.mark.parametrize(("name", "shape"), IMAGES)
+def test_sums_over_images_are_right_in_tiles_of_lines(name, shape, knobs, target, assert_right):
+    workload = ts.workload(name, **shape, axes="b")
+    assert_right(workload, ROWS.scheduled(workload.func, target, knobs))
+    if "a" not in shape:
+        assert_right(workload, ROWS.scheduled(workload.func, target, {**knobs, "parts": 7}))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "lanes", "vectors"),
+    [
+        ("sum", {"a": 64, "b": 128, "c": 64, "d": 64, "axes": "b"}, 16, 256),  # an image is a tile
+        ("mean", {"a": 16, "b": 256, "c": 56, "d": 56, "axes": "b"}, 16, 196),
+        ("sum", {"a": 16, "b": 256, "c": 112, "d": 112, "axes": "b"}, 16, 196),  # a quarter of one
+        ("sum", {"a": 64, "b": 128, "c": 64, "d": 64, "axes": "bc"}, 16, 4),  # no images: lines are apart
+        ("argmax", {"a": 16, "b": 256, "c": 56, "d": 56, "axes": "b"}, 8, 7),  # read twice: few
+    ],
+)
+def test_neighbouring_lines_are_one(name, shape, lanes, vectors):
+    default = ROWS.space(ts.workload(name, **shape).func, as_target({**AVX512, "mcpu": "znver5"})).default
+    assert (default["lanes"], default["vectors"]) == (lanes, vectors)
+
+
+@pytest.mark.parametrize(("vectors", "lines", "steps"), [(4, 4, 4), (8, 8, 8), (3, 2, 2), (1, 1, 1)])
+def test_a_tile_of_lines_is_one_stretch_of_memory(vectors, lines, steps, target):
+    func = ts.workload("sum", a=2, b=9, c=8, d=16, axes="b").func
+    schedule = ROWS.scheduled(func, target, {"lanes": 16, "vectors": vectors})
+    update = schedule.get_sblock("sum_update")
+    extents = [int(schedule.get(loop).extent) for loop in schedule.get_loops(update)]
+    # Images and parts of one; all sums, some elements of each of which are added at a time.
+    assert extents == [2 * 8 // lines, 3, steps, 3, 16]
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "whole", "block"),
     [
