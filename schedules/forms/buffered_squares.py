@@ -24,6 +24,8 @@ from tvm.tirx import ForKind
 from ...machine.errors import InputError
 from ...machine.facts import line_elements
 from ...machine.streaming_store import streams
+from ..passes.aligned_rows import LINES_MARK
+from ..passes.row_chunks import IN_ORDER_MARK
 from ..passes.row_prefetch import fetch
 from ..passes.streaming import STREAM_MARK
 from ..restatement import block_nest, in_order, vector_start, whole, with_nests
@@ -149,16 +151,19 @@ def _fetches(found: Transposition, later: Sequence[Any], part: int, row: Any) ->
 
 def _in_lines(count: int, line: int, written: Callable[[Any], Any]) -> Any:
     """Return the loops that write so many elements, line by line past the caches, and what is left."""
-    step, lane, last = (tirx.Var(name, "int64") for name in ("step", "lane", "last"))
+    step, lane, last, alone = (tirx.Var(name, "int64") for name in ("step", "lane", "last", "alone"))
     vectors, rest = divmod(count, line)
     pieces = []
     if vectors:
-        vector = _loop(lane, line, written(step * line + lane), ForKind.VECTORIZED, {STREAM_MARK: 1})
+        vector = _loop(
+            lane, line, written(step * line + lane), ForKind.VECTORIZED, {STREAM_MARK: 1, LINES_MARK: count}
+        )
         pieces.append(_loop(step, vectors, vector))
     if rest:
         left = tirx.IfThenElse(last < rest, written(last + vectors * line), None)
-        pieces.append(_loop(last, line, left, ForKind.VECTORIZED))
-    return in_order(pieces)
+        pieces.append(_loop(last, line, left, ForKind.VECTORIZED, {LINES_MARK: count}))
+    # No line is shared with what is written before or after.
+    return _loop(alone, 1, in_order(pieces), notes={IN_ORDER_MARK: 1})
 
 
 def _loop(variable: Any, count: int, body: Any, kind: Any = ForKind.SERIAL, notes: Any = None) -> Any:

@@ -29,6 +29,7 @@ from tvm import s_tir, sym, tirx
 from tvm_ffi import structural_equal, structural_map
 
 from ...machine.facts import line_elements
+from ..expressions import is_one
 from ..restatement import in_order, replaced, statements, whole, with_marked, without_mark
 from .row_chunks import IN_ORDER_MARK
 from .streaming import first_of_consecutive, streamed_vector
@@ -183,7 +184,7 @@ def _can_be_lines(outer: Sequence[Any], pieces: Sequence[_Piece]) -> bool:
     ends = [start + piece.length for start, piece in zip(starts, pieces, strict=True)]
     follow = [*zip(ends, starts[1:], strict=False)]
     length: Any = whole(sum(piece.length for piece in pieces))
-    for loop in reversed(outer):
+    for loop in (each for each in reversed(outer) if not is_one(each.extent)):
         follow.append((starts[0] + length, replaced(starts[0], {loop.loop_var: loop.loop_var + 1})))
         length = length * loop.extent
     return all(analyzer.can_prove_equal(end, start) for end, start in follow)
