@@ -52,18 +52,25 @@ def reduce_in_lanes(
     return found
 
 
-def arrange_parts(sch: s_tir.Schedule, name: str, dimensions: int, depth: int, lanes: int = 0) -> Any:
+def arrange_parts(
+    sch: s_tir.Schedule, name: str, dimensions: int, depth: int, lanes: int = 0, piece: int = 0
+) -> Any:
     """Order the loops of partial results inside ``depth`` others: rows, what is left of the sum, the parts.
 
     ``dimensions``: as many of its first loops count parts, which become one vector; ``lanes``: where the
-    steps are few, vectors of so many. Returns the loop over what is left of the sum, or None.
+    steps are few, vectors of so many; ``piece``: elements of a row that lie together, where others lie
+    between: a piece of each row is then taken before the next of any. Returns the loop over what is left of
+    the sum, or of a piece, or None.
     """
     block = sch.get_sblock(name)
     kept, reduced = loops_by_kind(sch, block, depth)
     parts, rows = kept[:dimensions], kept[dimensions:]
-    sch.reorder(*rows, *reduced, *parts)
+    width, pieces = prod(int(sch.get(loop).extent) for loop in parts), []
+    if piece and piece % width == 0:
+        *pieces, reduced[0] = sch.split(reduced[0], [None, piece // width])
+    sch.reorder(*pieces, *rows, *reduced, *parts)
     part = sch.fuse(*parts)
-    width, steps = int(sch.get(part).extent), prod(int(sch.get(loop).extent) for loop in reduced)
+    steps = prod(int(sch.get(loop).extent) for loop in reduced)
     few = lanes and 1 < steps <= _FEW_STEPS and not has_condition(sch, name)
     if few and width > lanes and width % lanes == 0:
         vectors, part = sch.split(part, [None, lanes])
@@ -72,7 +79,7 @@ def arrange_parts(sch: s_tir.Schedule, name: str, dimensions: int, depth: int, l
     if reduced and has_condition(sch, name):
         partition(sch, reduced[0])
     if reduced:
-        sch.decompose_reduction(block, reduced[0])
+        sch.decompose_reduction(block, [*pieces, *reduced][0])
     return reduced[0] if reduced else None
 
 

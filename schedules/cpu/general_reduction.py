@@ -59,7 +59,8 @@ def schedule_reduction(sch: s_tir.Schedule, name: str, lanes: int, parallel: int
             spread(sch, [loops[i] for i in spatial], work, parallel)
         return
     outer, inner, rest = [loops[i] for i in spatial[:-1]], loops[spatial[-1]], []
-    flat = 1 < len(spatial) and extents[spatial[-1]] < lanes and _moves_along_rows(sch, name, spatial)
+    # Its reader, which takes whole rows, has its place in a loop around.
+    flat = 2 < len(spatial) and extents[spatial[-1]] < lanes and _moves_along_rows(sch, name, spatial)
     if flat and extents[spatial[-1]] * extents[spatial[-2]] > lanes:
         sch.reorder(*outer, inner)
         row = sch.fuse(outer.pop(), inner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import tvm
@@ -34,7 +34,9 @@ _LEAST_PARTS, _LONG = 4, 4096
 # 512 1.03 and 1.07 (2 threads of a Zen 5).
 _FEW_EXPONENTIALS = 22
 
-BLOCKS = (1, 2, 4, 8)
+_BLOCKS = (1, 2, 4, 8)
+# Rows that lie between pieces of each other: their partial results are a half of L1.
+_MOST_BETWEEN, _SHARE_OF_L1_FOR_PARTS, _SHORT_PIECE = 256, 2, 16
 # Neighbouring rows: sums of 256 vectors are 16 KiB.
 ACROSS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _TILES_A_CORE = 2
@@ -71,15 +73,19 @@ def default_knobs(
     """
     machine = facts(target)
     widest = machine.lanes(nest.dtype)
-    parts = _default_parts(nest, widest, machine.cores, pieces is not None)
+    apart = is_in_pieces(nest, pieces)
+    between = _rows_between(nest, pieces, machine, blocks) if apart else 1
+    parts = _default_parts(nest, widest, machine.cores, pieces, between)
     in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * machine.vector_bits // 8 // widest)
     lanes, exponential = _default_lanes(nest, widest), bool(EXPONENTIALS & called(func.body))
     at_once = _rows_at_once(nest, machine, exponential)
     block = max((b for b in blocks if b <= min(in_l1, at_once)), default=1)
     vectors = _default_vectors(nest, lanes, widest, 1 if parts > 1 else _TILES_A_CORE * machine.cores)
     if pieces is not None and len(pieces) > 1:
-        # A stretch of memory is one step, or several full ones: of 12 elements in 0.87 of the time.
-        vectors = VECTORS if pieces[-1] > 2 * lanes else 2
+        # A piece is one step, or several full ones: of 12 elements in 0.87 of the time. One after the other,
+        # short pieces of several rows are chains enough: of 61 and 64 elements in 0.74 to 0.9.
+        short = between > 1 and pieces[-1] <= _SHORT_PIECE * lanes
+        vectors = 1 if short else VECTORS if pieces[-1] > 2 * lanes else 2
     if nest.is_norm and exponential and (block >= VECTORS or nest.length < _FEW_EXPONENTIALS * widest):
         # So many rows are chains enough, and a polynomial wants the registers: 128 to 512 columns in 0.86 to
         # 0.92 of the time.
@@ -94,7 +100,7 @@ def default_knobs(
     of_values = bool(longer) and _keeps_whole_values(func, nest, widest)
     better_whole = pieces is not None and _is_better_whole(nest, pieces, lanes, vectors, parts)
     two = far and exponential and _takes_two_rows(nest, widest, blocks, of_values)
-    at_a_time = 2 if two else block if parts == 1 and not far else 1
+    at_a_time = between if apart else 2 if two else block if parts == 1 and not far else 1
     chunk = default_chunk(nest.count // at_a_time, machine.cores) if stream and parts == 1 else 1
     # On 2 threads of a Zen 4, in turns in one process: softmax of 4096 x 4096 and of 256 x 65536 takes 0.82
     # and 0.81 of the time of rows that are finished first, of 16384 x 1024 0.93, of 8192 x 2048 1.0,
@@ -135,6 +141,35 @@ def _takes_two_rows(nest: RowNest, widest: int, blocks: Sequence[int], whole_val
     return 2 in blocks and nest.length < few * widest and (whole_values or not nest.in_place)
 
 
+def is_in_pieces(nest: RowNest, pieces: Sequence[int] | None) -> bool:
+    """Tell whether a row is reduced only, and in pieces between which those of other rows lie."""
+    return nest.is_one_reduction and pieces is not None and len(pieces) > 1
+
+
+def possible_blocks(nest: RowNest, pieces: Sequence[int] | None) -> tuple[int, ...]:
+    """Return how many rows can be taken through each step together."""
+    if not nest.contiguous:
+        return (1,)
+    if is_in_pieces(nest, pieces):
+        return divisors(nest.row_extent, _MOST_BETWEEN)
+    return tuple(b for b in _BLOCKS if nest.row_extent % b == 0)
+
+
+def _rows_between(nest: RowNest, pieces: Sequence[int] | None, machine: Facts, blocks: Sequence[int]) -> int:
+    """Choose how many rows to reduce piece by piece: as many as L1 holds the partial results of.
+
+    Memory is then read in the order it lies in. On 2 threads of a Zen 4 sums of 64 images of 128 channels of
+    64 x 64, over channels and columns, take 0.6 of the time of row after row, over all but lines 0.55, maxima
+    of 512 channels of 16 images of 28 x 28, which L3 holds, 0.4; but of 128 channels of 14 x 14, which the
+    near caches hold, 1.15. Rows that cannot be cut are left to all threads.
+    """
+    if nest.work * int(tvm.DataType(nest.dtype).bits) // 8 <= machine.near_bytes:
+        return 1
+    most = machine.l1_bytes // _SHARE_OF_L1_FOR_PARTS // (VECTORS * machine.vector_bits // 8)
+    tiles = 1 if can_be_cut(nest, pieces, machine.cores, True) else _TILES_A_CORE * machine.cores
+    return max((b for b in blocks if b <= most and nest.count // b >= tiles), default=1)
+
+
 def reads_again(nest: RowNest) -> bool:
     """Tell whether a row is read in a first pass, and in others after it."""
     return nest.contiguous and not nest.is_one_reduction
@@ -163,6 +198,8 @@ def _ahead(nest: RowNest) -> int:
 
 def _is_better_whole(nest: RowNest, pieces: Sequence[int], lanes: int, vectors: int, parts: int) -> bool:
     """Tell whether parts of a row take fewer cycles as whole vectors, or cannot be had otherwise."""
+    if is_in_pieces(nest, pieces):
+        parts = 1  # each is whole pieces
     several = len(nest.axes) > 1
     if parts > 1 and (several or nest.length % parts):
         return True
@@ -206,7 +243,7 @@ def _rows_at_once(nest: RowNest, machine: Facts, exponential: bool) -> int:
     if nest.is_norm and simple and vectors >= 2 * VECTORS and machine.unit_bits >= _WIDE_UNITS:
         return 2
     if nest.is_norm or not nest.contiguous:
-        return BLOCKS[-1]
+        return _BLOCKS[-1]
     if nest.in_place:
         unrolled = machine.vector_registers >= _MANY_REGISTERS and int(vectors) in _UNROLLED
         return 1 if unrolled else 2
@@ -249,12 +286,23 @@ def whole_vectors(nest: RowNest, lanes: int, widest: int) -> tuple[int, ...]:
     return tuple(v for v in found if line % (v * lanes) == 0 or v * lanes % line == 0)
 
 
-def _default_parts(nest: RowNest, lanes: int, cores: int, any_length: bool) -> int:
+def _default_parts(nest: RowNest, lanes: int, cores: int, pieces: Sequence[int] | None, between: int) -> int:
     """Choose to cut a reduction where rows, or tiles of neighbouring rows, are too few for the threads.
 
-    Across rows, tiles are as wide as sums fit L1, so that whole stretches of memory are read.
+    Across rows, tiles are as wide as sums fit L1, so that whole stretches of memory are read. ``between``:
+    rows that are reduced piece by piece.
     """
-    tiles = nest.count if nest.contiguous else nest.count // min(nest.neighbours, ACROSS[-1] * lanes)
+    neighbours = between if nest.contiguous else min(nest.neighbours, ACROSS[-1] * lanes)
+    tiles = nest.count // neighbours
     if not nest.is_one_reduction or nest.work < LEAST_PARALLEL_WORK or tiles >= _TILES_A_CORE * cores:
         return 1
-    return next((p for p in (4 * cores, 2 * cores, cores) if any_length or nest.length % p == 0), 1)
+    return next(
+        (p for p in (4 * cores, 2 * cores, cores) if can_be_cut(nest, pieces, p, pieces is not None)), 1
+    )
+
+
+def can_be_cut(nest: RowNest, pieces: Sequence[int] | None, parts: int, whole: bool) -> bool:
+    """Tell whether a row can be cut into so many parts, of pieces or of elements; ``whole``: any number."""
+    if pieces is not None and is_in_pieces(nest, pieces):
+        return prod(pieces[:-1]) % parts == 0
+    return whole or nest.length % parts == 0

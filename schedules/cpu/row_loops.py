@@ -72,18 +72,19 @@ def arrange(
     across: int,
     together: int,
     cut: bool = True,
+    piece: int = 0,
 ) -> Any:
     """Order and vectorize the loops of a block inside the loop over rows.
 
     ``dimensions``: its first loops that are kept count parts of a row, which are one vector. ``across``: how
     many of its last loops count neighbouring rows, which are vectors. ``together``: vectors of a row made
-    side by side. ``cut``: whether an incomplete vector at the end is computed after the others. Returns the
-    loop over vectors of a row, or over so many.
+    side by side. ``cut``: whether an incomplete vector at the end is computed after the others. ``piece``: as
+    in `arrange_parts`. Returns the loop over vectors of a row, or over so many.
     """
     if across:
         return _arrange_across(sch, name, depth, lanes, across)
     if dimensions:
-        return arrange_parts(sch, name, dimensions, depth, lanes)
+        return arrange_parts(sch, name, dimensions, depth, lanes, piece)
     block = sch.get_sblock(name)
     kept, reduced = loops_by_kind(sch, block, depth)
     if not kept or reduced or lanes == 1:

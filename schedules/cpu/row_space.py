@@ -13,9 +13,10 @@ from ..space import Constraint, Knob, Knobs, KnobSpace
 from .row_choice import (
     ACROSS,
     AHEAD,
-    BLOCKS,
     VECTORS,
+    can_be_cut,
     default_knobs,
+    possible_blocks,
     reads_again,
     whole_vectors,
     writes_behind,
@@ -35,7 +36,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     if nest.contiguous and pieces is None and width < widest // 2 and nest.length > VECTORS * widest:
         return None
-    blocks = tuple(b for b in BLOCKS if nest.row_extent % b == 0) if nest.contiguous else (1,)
+    blocks = possible_blocks(nest, pieces)
     default, across = default_knobs(func, target, nest, blocks, pieces), not nest.contiguous
     lanes = default["lanes"]
     vectors = tuple(sorted({*ACROSS, *(whole_vectors(nest, lanes, widest) if across else ())}))
@@ -67,13 +68,14 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             ),
             Constraint(
                 f"block divides the innermost axis of rows ({nest.row_extent}), and is 1 across rows",
-                lambda k: k["block"] == 1 or (k["block"] in blocks and k["parts"] == 1),
+                lambda k: k["block"] in blocks,
             ),
             Constraint(
-                f"parts divides the row ({nest.length}) if whole=0, and is 1 unless all is one reduction",
+                f"parts divides the row ({nest.length}) if whole=0, or its pieces, of those that have some "
+                f"({pieces}), and is 1 unless all is one reduction",
                 lambda k: (
                     k["parts"] == 1
-                    or (nest.is_one_reduction and (k["whole"] > 0 or nest.length % k["parts"] == 0))
+                    or (nest.is_one_reduction and can_be_cut(nest, pieces, k["parts"], k["whole"] > 0))
                 ),
             ),
             Constraint(
@@ -91,7 +93,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
             Constraint(f"whole is at most {forms[-1]}", lambda k: 0 <= k["whole"] <= forms[-1]),
             Constraint(
                 f"whole needs vectors that do not divide the row ({nest.length}), or axes that are one",
-                lambda k: k["whole"] == 0 or lengthened_axes(func, _multiple(k)) != nest.axes,
+                lambda k: k["whole"] == 0 or lengthened_axes(func, *_width_and_parts(k)) != nest.axes,
             ),
         ),
         default=default,
@@ -101,11 +103,13 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
 def whole_rows(knobs: Knobs) -> str | None:
     """Name the form in which rows are as long as these knobs want them."""
     form = ("", "whole_rows", "whole_values")[knobs["whole"]]
-    return f"{form}_{_multiple(knobs)}" if form else None
+    return "_".join([form, *map(str, _width_and_parts(knobs))]) if form else None
 
 
-def _multiple(knobs: Knobs) -> int:
-    return knobs["lanes"] * knobs["vectors"] * knobs["parts"]
+def _width_and_parts(knobs: Knobs) -> tuple[int, ...]:
+    """Return the elements that are reduced at a time, and in how many parts, if these are several."""
+    width = knobs["lanes"] * knobs["vectors"]
+    return (width,) if knobs["parts"] == 1 else (width, knobs["parts"])
 
 
 def _is_power_of_two(number: int) -> bool:

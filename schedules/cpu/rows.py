@@ -22,7 +22,9 @@ parts that are reduced in parallel first.
 
 The input is read from memory once; only rows that do not fit a cache are read more often. What does not fill
 a vector is computed after a loop without conditions (`loop_partition`). Rows of a length that no vectors
-divide are reduced as if they were longer, in the form of ``forms.whole_rows``.
+divide are reduced as if they were longer, in the form of ``forms.whole_rows``. Where pieces of other rows
+lie between those of a row, as those of other channels in images, rows are reduced piece by piece, in the
+order of memory.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from ...machine.streaming_store import streams
 from ...machine.vector_math import EXPONENTIALS
 from ..analysis import block_names, block_of, flat_axes, loops_by_kind, loops_inside, writes_in_order
 from ..expressions import called
+from ..forms.whole_rows import lengthened_axes
 from ..lane_reduction import reduce_as_computed, reduce_in_lanes, vectors_of_parts
 from ..nests.rows import RowNest, find_rows, inline_cheap
 from ..passes.aligned_rows import LEAST_LINES, write_in_lines
@@ -88,8 +91,8 @@ def schedule_rows(
     parts : int
         1: every row is reduced as a whole; more: into so many parts first, in parallel.
     whole : int
-        1: the function is in the form that `forms.whole_rows.restate` gives it, and each part of a row is
-        whole vectors; 2: in that of ``restate_with_values``; 0: it is as it was.
+        1: the function is in the form that `forms.whole_rows.restate` gives it, and each part of a row, or
+        each of its pieces, is whole vectors; 2: in that of ``restate_with_values``; 0: it is as it was.
     stream : int
         1 writes an output as long as its rows past the caches.
     ahead : int
@@ -104,6 +107,7 @@ def schedule_rows(
     nest = find_rows(sch.mod["main"])
     assert nest is not None, "the rule's space says that there is one"
     work = nest.work * (_EXPONENTIAL if EXPONENTIALS & called(sch.mod["main"].body) else 1)
+    *apart, piece = (nest.is_one_reduction and lengthened_axes(sch.mod["main"], 1)) or (0,)
     inline_cheap(sch, nest.output)
     last, rows, reductions = nest.output, nest.rows, nest.reductions
     if parts > 1:
@@ -130,7 +134,7 @@ def schedule_rows(
         sch.compute_at(sch.get_sblock(name), row)
     across = 0 if not wide else 2 if lines > 1 else 1
     reading, writing = _arrange_passes(
-        sch, names, row, lanes, dimensions, across, streamed or lanes, in_lines
+        sch, names, row, lanes, dimensions, across, streamed or lanes, in_lines, piece if apart else 0
     )
     if copy is not None:
         stream_output(sch, copy, writing, streamed, nest.output_dtype)
@@ -165,12 +169,13 @@ def _arrange_passes(
     across: int,
     written: int,
     in_lines: bool,
+    piece: int,
 ) -> tuple[Any, Any]:
     """Order and vectorize the loops of each block inside the loop over rows.
 
     ``dimensions``: those of each block that count parts of a row. ``across``: how many of the last loops
     count neighbouring rows, which are vectors then. ``written``: elements in a vector of the last block;
-    ``in_lines``: they are lines of memory.
+    ``in_lines``: they are lines of memory. ``piece``: as in `arrange_parts`.
 
     Returns the last block's loop over vectors of a row, after that of the last block that reads an input: of
     those that compute exponentials, if there are such, as memory has nothing to do meanwhile.
@@ -186,7 +191,9 @@ def _arrange_passes(
         together = vectors_of_parts(sch, name, after, dimensions.get(after, 0), depth, lanes)
         width = lanes if after else written
         counted, cut = dimensions.get(name, 0), bool(after) or not in_lines
-        steps = arrange(sch, name, depth, width, counted, across, max(1, together), cut)
+        steps = arrange(
+            sch, name, depth, width, counted, across, max(1, together), cut, piece if reads else 0
+        )
         if reads and steps is not None and (exponential or not computes):
             reading, computes = steps, exponential
         if together and steps is not None:

@@ -43,7 +43,7 @@ from ..restatement import (
 _STEPS = (tirx.Add, tirx.Max, tirx.Min, tirx.Mul)
 
 
-def restate(func: Any, width: int) -> Any:
+def restate(func: Any, width: int, parts: int = 1) -> Any:
     """Lengthen every reduction to a multiple of ``width``, along one axis.
 
     Parameters
@@ -52,6 +52,9 @@ def restate(func: Any, width: int) -> Any:
         An unscheduled one.
     width : int
         Elements that are reduced at a time.
+    parts : int
+        Parts of a row that are reduced each by itself: where it lies in one piece, each is such a multiple;
+        otherwise each piece is.
 
     Raises
     ------
@@ -59,7 +62,7 @@ def restate(func: Any, width: int) -> Any:
         No reduction needs it: a trace may name a form that is not one of its function.
     """
     old = nests(func)
-    changed = [_lengthened(func, nest, width) for nest in old]
+    changed = [_lengthened(func, nest, width, parts) for nest in old]
     if not any(changed):
         raise InputError(f"the function has no reduction that is no multiple of {width}")
     return with_nests(func, [new or nest for new, nest in zip(changed, old, strict=True)])
@@ -139,24 +142,33 @@ def _longer_buffer(buffer: Any, width: int) -> Any:
 
 
 @lru_cache(maxsize=64)  # a constraint asks at every point
-def lengthened_axes(func: Any, width: int) -> tuple[int, ...] | None:
-    """Return the extents of the longest reduction in this form; None where one of them has no such form."""
+def lengthened_axes(func: Any, width: int, parts: int = 1) -> tuple[int, ...] | None:
+    """Return the extents of the longest reduction in this form; None where one of them has no such form.
+
+    The last is that of what lies in one piece.
+    """
     blocks = [block for block in map(held_block, nests(func)) if block is not None]
     reductions = [block for block in blocks if _reduced(block)]
     if any(_guarded(func, block) is None for block in reductions):
         return None
     longest = max(reductions, key=lambda block: _length(_reduced(block)))
     others, last = _around_and_last(func, longest)
-    return *(int(axis.dom.extent) for axis in others), _longer(last, width)
+    return *(int(axis.dom.extent) for axis in others), _longer(last, _multiple(others, width, parts))
 
 
-def _lengthened(func: Any, nest: Any, width: int) -> Any | None:
+def _lengthened(func: Any, nest: Any, width: int, parts: int = 1) -> Any | None:
     """Return a loop nest with a longer reduction, or along one axis; None where it has none, or is so."""
     block = held_block(nest)
-    body, (_, last) = _guarded(func, block), _around_and_last(func, block)
-    if body is None or (len(last) == 1 and _longer(last, width) == _length(last)):
+    body, (around, last) = _guarded(func, block), _around_and_last(func, block)
+    longer = _longer(last, _multiple(around, width, parts))
+    if body is None or (len(last) == 1 and longer == _length(last)):
         return None
-    return with_longer_axis(nest, last[-1], _longer(last, width), body, last[:-1])
+    return with_longer_axis(nest, last[-1], longer, body, last[:-1])
+
+
+def _multiple(around: Sequence[Any], width: int, parts: int) -> int:
+    """Return what the length of a piece is a multiple of: there are several where axes are around it."""
+    return width if around else width * parts
 
 
 def _guarded(func: Any, block: Any) -> Any | None:

@@ -488,3 +488,14 @@ def test_pixels_of_few_channels_are_one_axis_under_windows_that_move_by_one(
 
     assert has_vectors(ts.workload(operator, **shape))
     assert not has_vectors(ts.workload(operator, **{**shape, "stride": 2}))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("float32", (3, 7)), ("bfloat16", (5, 16)), ("float32", (64, 7))]
+)
+def test_a_mean_of_lines_shorter_than_a_vector_is_right(dtype, shape, target, assert_right):
+    """Its division had its place in a loop over vectors, which end within lines: before some were summed."""
+    workload = ts.workload("mean", dtype=dtype, a=2, b=7, c=shape[0], d=shape[1], axes="ab")
+    assert_right(
+        workload, GENERAL.scheduled(workload.func, target, {"lanes": 32 if dtype != "float32" else 8})
+    )
