@@ -70,7 +70,7 @@ def arrange_parts(
         *pieces, reduced[0] = sch.split(reduced[0], [None, piece // width])
     sch.reorder(*pieces, *rows, *reduced, *parts)
     part = sch.fuse(*parts)
-    steps = prod(int(sch.get(loop).extent) for loop in reduced)
+    steps = prod(int(sch.get(loop).extent) for loop in (*pieces, *reduced))
     few = lanes and 1 < steps <= _FEW_STEPS and not has_condition(sch, name)
     if few and width > lanes and width % lanes == 0:
         vectors, part = sch.split(part, [None, lanes])

@@ -18,7 +18,7 @@ from ..passes.row_chunks import default_chunk
 from ..passes.streaming import exceeds_caches
 from ..space import Knobs
 from ..transforms import LEAST_PARALLEL_WORK
-from .even_parts import divisors
+from .even_parts import UNEVEN, divisors
 
 # Vectors of partial results: enough to hide the latency of an addition, 3 or 4 cycles, 1 or 2 of them each.
 VECTORS = 4
@@ -39,6 +39,10 @@ _BLOCKS = (1, 2, 4, 8)
 _MOST_BETWEEN, _SHARE_OF_L1_FOR_PARTS, _SHORT_PIECE = 256, 2, 16
 # Neighbouring rows: sums of 256 vectors are 16 KiB.
 ACROSS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+# See `_most_vectors`.
+_STREAMS, _HELD, _NEAR_VECTORS = 24, 2, 8
+# Partial results of neighbouring rows, of so many elements each, are few to write and to read again.
+_LEAST_PART_ACROSS = 64
 _TILES_A_CORE = 2
 # What a block of rows reads and writes stays in L1: an input, an intermediate and an output, and room.
 _SHARE_OF_L1 = 4
@@ -75,12 +79,14 @@ def default_knobs(
     widest = machine.lanes(nest.dtype)
     apart = is_in_pieces(nest, pieces)
     between = _rows_between(nest, pieces, machine, blocks) if apart else 1
-    parts = _default_parts(nest, widest, machine.cores, pieces, between)
+    parts = _default_parts(nest, machine, pieces, between)
     in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * machine.vector_bits // 8 // widest)
-    lanes, exponential = _default_lanes(nest, widest), bool(EXPONENTIALS & called(func.body))
+    exponential = bool(EXPONENTIALS & called(func.body))
     at_once = _rows_at_once(nest, machine, exponential)
     block = max((b for b in blocks if b <= min(in_l1, at_once)), default=1)
-    vectors = _default_vectors(nest, lanes, widest, 1 if parts > 1 else _TILES_A_CORE * machine.cores)
+    lanes, vectors = widest, _vectors_along(nest, widest)
+    if not nest.contiguous:
+        lanes, vectors = _vectors_across(nest, machine, parts)
     if pieces is not None and len(pieces) > 1:
         # A piece is one step, or several full ones: of 12 elements in 0.87 of the time. One after the other,
         # short pieces of several rows are chains enough: of 61 and 64 elements in 0.74 to 0.9.
@@ -163,7 +169,7 @@ def _rows_between(nest: RowNest, pieces: Sequence[int] | None, machine: Facts, b
     of 512 channels of 16 images of 28 x 28, which L3 holds, 0.4; but of 128 channels of 14 x 14, which the
     near caches hold, 1.15. Rows that cannot be cut are left to all threads.
     """
-    if nest.work * int(tvm.DataType(nest.dtype).bits) // 8 <= machine.near_bytes:
+    if _is_near(nest, machine):
         return 1
     most = machine.l1_bytes // _SHARE_OF_L1_FOR_PARTS // (VECTORS * machine.vector_bits // 8)
     tiles = 1 if can_be_cut(nest, pieces, machine.cores, True) else _TILES_A_CORE * machine.cores
@@ -250,59 +256,94 @@ def _rows_at_once(nest: RowNest, machine: Facts, exponential: bool) -> int:
     return 4 if vectors < 2 * VECTORS else 2 if vectors <= 4 * VECTORS else 1
 
 
-def _default_lanes(nest: RowNest, widest: int) -> int:
-    """Choose the widest vectors, or of neighbouring rows half as wide ones if only these divide them.
+def _vectors_along(nest: RowNest, lanes: int) -> int:
+    """Choose as many vectors as a row fills at least twice."""
+    return next((v for v in (VECTORS, 2) if nest.length >= 2 * v * lanes), 1)
 
-    argmax of 1000 x 1000 along the first axis takes 0.55 of the time so, on 2 threads of a Xeon.
+
+def _vectors_across(nest: RowNest, machine: Facts, parts: int) -> tuple[int, int]:
+    """Choose vectors of neighbouring rows, and how many in a tile: as many as leave each thread its share.
+
+    They are whole vectors, or half as wide ones, unless these are far fewer. What memory holds is read in
+    stretches that are as long as can be: maxima of 1024 columns in 2 tiles take 0.68 of the time of 4, on 2
+    threads of a Zen 4, 1001 columns in tiles that end with a part of a vector 0.6.
     """
-    widths = (widest,) if nest.contiguous else (widest, max(1, widest // 2))
-    return next((width for width in widths if nest.neighbours % width == 0), widest)
+    widest, cores = machine.lanes(nest.dtype), machine.cores
+    alone = parts > 1 or nest.work < LEAST_PARALLEL_WORK
+    tiles = 1 if alone else cores if nest.is_one_reduction else _TILES_A_CORE * cores
+    vectors, lines = ceil(nest.row_extent / widest), nest.count // nest.row_extent
+    tiles_a_line = max(ceil(tiles / lines), ceil(vectors / _most_vectors(nest, machine, widest)))
+    if not alone and lines % cores:
+        tiles_a_line = ceil(tiles_a_line / cores) * cores
+    cut = ceil(vectors / tiles_a_line)
+    for lanes in (widest, max(1, widest // 2)):
+        counts = {v: nest.count // (v * lanes) for v in whole_vectors(nest, machine, lanes)}
+        even = [
+            v for v, n in counts.items() if n >= tiles and (alone or ceil(n / cores) * cores <= UNEVEN * n)
+        ]
+        if even and 2 * max(even) * lanes >= cut * widest:
+            return lanes, max(even)
+    return widest, cut
 
 
-def _default_vectors(nest: RowNest, lanes: int, widest: int, tiles: int) -> int:
-    """Choose as many vectors as a row fills at least twice; of neighbours as many as leave enough tiles.
+def _most_vectors(nest: RowNest, machine: Facts, lanes: int) -> int:
+    """Return up to how many vectors of neighbouring rows are worth it: L1 keeps what is reduced.
 
-    Neighbours are whole vectors where they can be: what is left of a row of rows is computed apart. Where
-    they are read again they are few, which L2 still holds: argmax of 1024 x 1024 along the first axis takes
-    0.58 of the time, of 3136 x 768 0.62, of 64 x 65536 0.76, on 2 threads of a Xeon.
+    Where they are read again they are few, which L2 still holds; also where a row is few elements, ahead of
+    each of which the CPU fetches, and L3 has them: argmax of 19 x 524288 takes 0.5 of the time of 128
+    vectors, of 12 x 300000 0.61, maxima 0.47, on 2 threads of a Zen 4; but of 32 x 131072 1.5. Of what is
+    near 8 vectors are as fast as any: means of 8 images of 7 x 7 take 0.72 of the time of 64.
     """
-    if nest.contiguous:
-        return next((v for v in (VECTORS, 2) if nest.length >= 2 * v * lanes), 1)
-    whole = whole_vectors(nest, lanes, widest)
-    shared = [v for v in whole if nest.count // (v * lanes) >= tiles]
-    few = next((v for v in (4, 2) if nest.row_extent >= 2 * v * lanes), 1)
-    return max(shared, default=min(whole, default=few))
+    several = machine.lanes(nest.dtype) // lanes
+    held = _bytes_read(nest) <= _HELD * machine.kept_by_l3
+    if not nest.is_one_reduction or (nest.length <= _STREAMS and held):
+        return VECTORS * several
+    return _NEAR_VECTORS * several if _is_near(nest, machine) else ACROSS[-1] // nest.values
 
 
-def whole_vectors(nest: RowNest, lanes: int, widest: int) -> tuple[int, ...]:
+def whole_vectors(nest: RowNest, machine: Facts, lanes: int) -> tuple[int, ...]:
     """Return how many vectors of neighbouring rows divide them, up to as many as are worth it.
 
     They are a part of a line, or whole lines: 128 channels of images of 64 x 64, added up, take 0.62 of the
     time in tiles of an image, 256 of 56 x 56 0.67 (2 threads of a Zen 4).
     """
-    most = ACROSS[-1] if nest.is_one_reduction else VECTORS * widest // lanes
     line = nest.row_extent
-    found = divisors(nest.neighbours // lanes, most) if nest.neighbours % lanes == 0 else ()
-    return tuple(v for v in found if line % (v * lanes) == 0 or v * lanes % line == 0)
+    found = divisors(nest.neighbours // lanes, _most_vectors(nest, machine, lanes))
+    whole = found if nest.neighbours % lanes == 0 else ()
+    return tuple(v for v in whole if line % (v * lanes) == 0 or v * lanes % line == 0)
 
 
-def _default_parts(nest: RowNest, lanes: int, cores: int, pieces: Sequence[int] | None, between: int) -> int:
+def _default_parts(nest: RowNest, machine: Facts, pieces: Sequence[int] | None, between: int) -> int:
     """Choose to cut a reduction where rows, or tiles of neighbouring rows, are too few for the threads.
 
-    Across rows, tiles are as wide as sums fit L1, so that whole stretches of memory are read. ``between``:
-    rows that are reduced piece by piece.
+    Across rows, tiles are as wide as sums fit L1, so that whole stretches of memory are read; of what is near
+    they may be a vector, and parts are long: sums of 64 images of 56 x 56 take 0.22 of the time, of 100 x 100
+    0.25. ``between``: rows that are reduced piece by piece.
     """
-    neighbours = between if nest.contiguous else min(nest.neighbours, ACROSS[-1] * lanes)
+    cores, lanes = machine.cores, machine.lanes(nest.dtype)
+    wide = lanes if _is_near(nest, machine) else ACROSS[-1] * lanes
+    neighbours = between if nest.contiguous else min(nest.neighbours, wide)
     tiles = nest.count // neighbours
     if not nest.is_one_reduction or nest.work < LEAST_PARALLEL_WORK or tiles >= _TILES_A_CORE * cores:
         return 1
-    return next(
-        (p for p in (4 * cores, 2 * cores, cores) if can_be_cut(nest, pieces, p, pieces is not None)), 1
-    )
+    least = 1 if nest.contiguous else _LEAST_PART_ACROSS
+    counts = (p for p in (4 * cores, 2 * cores, cores) if nest.length >= least * p)
+    return next((p for p in counts if can_be_cut(nest, pieces, p, pieces is not None)), 1)
+
+
+def _is_near(nest: RowNest, machine: Facts) -> bool:
+    """Tell whether the near caches hold what is read."""
+    return _bytes_read(nest) <= machine.near_bytes
+
+
+def _bytes_read(nest: RowNest) -> int:
+    return nest.work * int(tvm.DataType(nest.dtype).bits) // 8
 
 
 def can_be_cut(nest: RowNest, pieces: Sequence[int] | None, parts: int, whole: bool) -> bool:
     """Tell whether a row can be cut into so many parts, of pieces or of elements; ``whole``: any number."""
+    if nest.values > 1:
+        return False
     if pieces is not None and is_in_pieces(nest, pieces):
         return prod(pieces[:-1]) % parts == 0
     return whole or nest.length % parts == 0

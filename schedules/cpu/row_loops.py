@@ -45,21 +45,15 @@ def row_loop(
         if parallel:
             sch.parallel(row)
         return row
-    extent = int(sch.get(outer[-1]).extent)
     tile, *neighbours = sch.split(outer[-1], [None, wide])
     if lines > 1:
         # The last loop, whole, is in the tile.
         outer[-2], line = sch.split(outer[-2], [None, lines])
         neighbours.insert(0, line)
     sch.reorder(*outer[:-1], tile, *inner, *neighbours)
-    if extent % wide:
-        # A loop with a remainder is partitioned, so it is fused with none.
-        partition(sch, tile)
-        spread = sch.fuse(*outer[:-1]) if outer[:-1] else tile
-    else:
-        spread = tile = sch.fuse(*outer[:-1], tile)
+    tile = sch.fuse(*outer[:-1], tile)
     if parallel:
-        sch.parallel(spread)
+        sch.parallel(tile)
     return tile
 
 
@@ -112,9 +106,7 @@ def _arrange_across(sch: s_tir.Schedule, name: str, depth: int, lanes: int, acro
         return
     others, last = kept[:-across], kept[-across:]
     neighbour = sch.fuse(*last) if len(last) > 1 else last[0]
-    vectors = []
-    if int(sch.get(neighbour).extent) % lanes == 0:
-        *vectors, neighbour = sch.split(neighbour, [None, lanes])
+    *vectors, neighbour = sch.split(neighbour, [None, lanes])
     few = []
     if reduced:
         length = int(sch.get(reduced[-1]).extent)

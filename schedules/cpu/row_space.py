@@ -28,7 +28,8 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
     nest = find_rows(func)
     if nest is None:
         return None
-    widest = facts(target).lanes(nest.dtype)
+    machine = facts(target)
+    widest = machine.lanes(nest.dtype)
     width = best_width(nest.length, widest, VECTORS)
     pieces = lengthened_axes(func, 1) if nest.contiguous else None
     if pieces is not None and len(pieces) > 1 and pieces[-1] < widest // 2:
@@ -39,7 +40,8 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
     blocks = possible_blocks(nest, pieces)
     default, across = default_knobs(func, target, nest, blocks, pieces), not nest.contiguous
     lanes = default["lanes"]
-    vectors = tuple(sorted({*ACROSS, *(whole_vectors(nest, lanes, widest) if across else ())}))
+    whole = whole_vectors(nest, machine, lanes) if across else ()
+    vectors = tuple(sorted({*ACROSS, *whole, default["vectors"]}))
     behind = (0, 1) if writes_behind(func, nest) else (0,)
     forms = (0,) if pieces is None else (0, 1, 2) if kept_values(func) else (0, 1)
     return KnobSpace(

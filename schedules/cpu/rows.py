@@ -30,6 +30,7 @@ order of memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any
 
 import tvm
@@ -127,7 +128,8 @@ def schedule_rows(
     wide = 0 if nest.contiguous or lanes == 1 else lanes * vectors
     spread = parallel == 1 and work >= LEAST_PARALLEL_WORK
     lines = max(divisors(nest.lines, max(1, wide // nest.row_extent)))
-    row = row_loop(sch, last, rows, min(wide, nest.row_extent), lines, block, spread)
+    wide = min(wide, ceil(nest.row_extent / lanes) * lanes)
+    row = row_loop(sch, last, rows, wide, lines, block, spread)
     names = block_names(sch)
     names = names[: names.index(last) + 1]
     for name in reversed(names[:-1]):

@@ -52,7 +52,10 @@ class RowNest:
     output_dtype : str
         The type of the output.
     is_one_reduction : bool
-        True where nothing is done but a reduction, and perhaps something with each of its results.
+        True where nothing is done but a reduction, and perhaps something with each of its results. One of
+        several values counts where rows are not contiguous.
+    values : int
+        Values that the first reduction keeps: 2 of a maximum with its position, which TVM cannot take apart.
     in_place : str
         The block that can be computed where the output will be (see `in_place`); empty where none can.
     lines : int
@@ -69,6 +72,7 @@ class RowNest:
     dtype: str
     output_dtype: str
     is_one_reduction: bool
+    values: int
     in_place: str
     lines: int
 
@@ -132,7 +136,8 @@ def find_rows(func: Any) -> RowNest | None:
     inlined = sch.copy()
     inline_cheap(inlined, output)
     contiguous = all(_is_contiguous(sch, name) for name in reductions)
-    one = len(reductions) == 1 and len(block_of(sch, reductions[0]).writes) == 1
+    values = len(block_of(sch, reductions[0]).writes)
+    one = len(reductions) == 1 and (values == 1 or not contiguous)
     is_one_reduction = one and (output in reductions or prod(extents[i] for i, _ in rows) == prod(extents))
     in_lines = is_one_reduction and not contiguous and len(rows) > 1
     return RowNest(
@@ -145,6 +150,7 @@ def find_rows(func: Any) -> RowNest | None:
         dtype=str(block_of(sch, reductions[0]).writes[-1].source.dtype),
         output_dtype=str(block_of(sch, output).writes[0].source.dtype),
         is_one_reduction=is_one_reduction,
+        values=values,
         in_place=in_place_block(inlined, output),
         lines=_lines(sch, reductions[0]) if in_lines else 1,
     )

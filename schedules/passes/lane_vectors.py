@@ -46,6 +46,7 @@ class Lanes:
         self._is_added = False
         self._before: list[Any] = []
         self._is_shared = False
+        self._names: dict[Any, Any] = {}
 
     def statement(self, statement: Any, mask: Any) -> Any:
         """Return a statement on vectors; ``mask`` says which lanes take part, None for all."""
@@ -61,7 +62,15 @@ class Lanes:
             self._is_added, self._before = adds_up(statement), []
             stored = self._stored(statement, mask)
             return tirx.SeqStmt([*self._before, stored]) if self._before else stored
+        if isinstance(statement, tirx.Bind):
+            return self._named(statement, mask)
         raise NoVectors
+
+    def _named(self, statement: Any, mask: Any) -> Any:
+        """Return the statement that gives the vector of a value the name that the value has."""
+        value = self._vector(statement.value, mask)
+        name = self._names[statement.var] = tirx.Var(statement.var.name, value.ty.dtype)
+        return tirx.Bind(name, value)
 
     def _stored(self, store: Any, mask: Any) -> Any:
         """Return the statement that stores the vector of a value."""
@@ -95,6 +104,8 @@ class Lanes:
         """Return the vector of an expression's values in all lanes."""
         if not self._varies(value):
             return self._shared(value, mask)
+        if isinstance(value, tirx.Var) and value in self._names:
+            return self._names[value]
         if isinstance(value, TensorLoad):
             return self._load(value, mask)
         integer = "int" in _dtype(value)
@@ -275,7 +286,7 @@ class Lanes:
         return _all(masks) if masks else None
 
     def _varies(self, expression: Any) -> bool:
-        return depends(expression, [self._var])
+        return depends(expression, [self._var, *self._names])
 
     def _dtype(self, value: Any) -> str:
         return f"{_dtype(value)}x{self._lanes}"

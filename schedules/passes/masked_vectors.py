@@ -28,7 +28,7 @@ from tvm_ffi import structural_map
 
 from ...machine.facts import facts
 from ..expressions import conjunction
-from ..restatement import replaced, with_functions
+from ..restatement import replaced, with_functions, with_own_names
 from .flat_parts import flatten_parts
 from .lane_conditions import adds_chosen, chooses_by_lane, depends, may_need_masks
 from .lane_vectors import Lanes, NoVectors
@@ -54,7 +54,7 @@ def mask_vectors(mod: Any, target: Any) -> Any:
     def with_masks(body: Any) -> Any:
         return make_buffers_whole(structural_map(flatten_parts(body), (tirx.For, without_choices)))
 
-    masked = {name: func.with_body(with_masks(func.body)) for name, func in plain.items()}
+    masked = {name: with_own_names(func.with_body(with_masks(func.body))) for name, func in plain.items()}
     return with_functions(mod, {n: f for n, f in masked.items() if not f.body.same_as(plain[n].body)})
 
 

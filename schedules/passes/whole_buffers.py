@@ -6,16 +6,18 @@ step. LLVM leaves it in memory, and a load must wait until a masked store is don
     sum = buffer(7);   for i:  sum[lanes | lanes < 7] += a[i, 16 + lanes | lanes < 7]
     sum = buffer(16);  for i:  sum[lanes] += a[i, 16 + lanes | lanes < 7]     # stays in a register
 
-Nobody else sees the buffer, and of its other elements nothing is read but what is written to them again.
+Nobody else sees the buffer, and of its other elements nothing is read but what is written to them again. So
+it is with masks that say of every access alike which elements there are, of the last of several tiles say.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import TensorLoad
 from tvm_ffi import structural_map, structural_walk
 
@@ -40,15 +42,59 @@ def make_buffers_whole(body: Any) -> Any:
     )
     longer: dict[Any, Any] = {}
     for buffer in own:
-        calls, length = [call for call in masked if call.args[0].same_as(buffer)], int(buffer.shape[-1])
-        bounds = {_bound(call) for call in calls}
+        calls = [call for call in masked if call.args[0].same_as(buffer)]
+        bounds, length = {_bound(call) for call in calls}, int(buffer.shape[-1])
+        alone = not any(buffer.same_as(each) for each in others)
         # What is beyond the bound within the buffer must be nobody's.
-        nobodys = bounds == {length} or not any(buffer.same_as(each) for each in others)
-        if len(bounds) == 1 and None not in bounds and nobodys:
-            ends = [int(call.args[-2].base) + int(call.args[-2].lanes) for call in calls]
-            shape = [*buffer.shape[:-1], tirx.IntImm("int64", max(length, *ends))]
+        bounded = len(bounds) == 1 and None not in bounds and (alone or bounds == {length})
+        if calls and (bounded or (alone and _are_alike(calls, _around(body, buffer)))):
+            shape = [*buffer.shape[:-1], tirx.IntImm("int64", max(length, _end(body, calls)))]
             longer[buffer] = tirx.decl_buffer(shape, str(buffer.dtype), str(buffer.name))
     return _with_longer(body, longer) if longer else body
+
+
+def _are_alike(calls: Sequence[Any], around: Sequence[Any]) -> bool:
+    """Tell whether masks of vectors are one function of where these are, which does not change meanwhile.
+
+    ``around``: the loops in which the buffer lives.
+    """
+    places = [call.args[-2:] for call in calls]
+    if not all(isinstance(last, tirx.Ramp) for last, _ in places):
+        return False
+    further = [set(_variables(mask)) - set(_variables(last)) for last, mask in places]
+    lasting = further[0] <= {loop.loop_var for loop in around} and further.count(further[0]) == len(further)
+    first, *others = places
+    return lasting and all(tvm_ffi.structural_equal(first, other, map_free_vars=True) for other in others)
+
+
+def _variables(expression: Any) -> list[Any]:
+    return list(tirx.analysis.undefined_vars(expression, []))
+
+
+def _around(body: Any, buffer: Any) -> list[Any]:
+    """Return the loops around the allocation of a buffer."""
+
+    def holds(loop: Any) -> bool:
+        found: list[Any] = []
+        structural_walk(loop.body, (tirx.AllocBuffer, lambda each: found.append(each.buffer)))
+        return any(buffer.same_as(each) for each in found)
+
+    return [loop for loop in _loops(body) if holds(loop)]
+
+
+def _loops(body: Any) -> list[Any]:
+    found: list[Any] = []
+    structural_walk(body, (tirx.For, found.append))
+    return found
+
+
+def _end(body: Any, calls: Sequence[Any]) -> int:
+    """Return the element before which the last vector of some accesses ends."""
+    analyzer = sym.Analyzer()
+    for loop in _loops(body):
+        analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
+    lasts = [call.args[-2] for call in calls]
+    return max(analyzer.const_int_bound(last.base).max_value + int(last.lanes) for last in lasts)
 
 
 def _bound(call: Any) -> int | None:

@@ -284,7 +284,7 @@ def test_sums_over_images_are_right_in_tiles_of_lines(name, shape, knobs, target
         ("mean", {"a": 16, "b": 256, "c": 56, "d": 56, "axes": "b"}, 16, 196),
         ("sum", {"a": 16, "b": 256, "c": 112, "d": 112, "axes": "b"}, 16, 196),  # a quarter of one
         ("sum", {"a": 64, "b": 64, "c": 128, "d": 64, "axes": "c"}, 16, 4),  # no images: lines are apart
-        ("argmax", {"a": 16, "b": 256, "c": 56, "d": 56, "axes": "b"}, 8, 7),  # read twice: few
+        ("argmax", {"a": 16, "b": 256, "c": 56, "d": 56, "axes": "b"}, 16, 98),  # two values: half as many
     ],
 )
 def test_neighbouring_lines_are_one(name, shape, lanes, vectors):
@@ -370,19 +370,22 @@ def test_neighbouring_rows_are_taken_together_as_far_as_there_are_any(target):
 
 
 @pytest.mark.parametrize(
-    ("operator", "columns", "lanes", "vectors"),
+    ("rows", "columns", "dtype", "lanes", "vectors"),
     [
-        ("argmax", 1024, 16, 4),
-        ("argmax", 1008, 16, 3),  # 63 vectors
-        ("argmax", 1000, 8, 5),
-        ("argmax", 1001, 16, 4),
-        ("max", 1008, 16, 63),
-        ("max", 1024, 16, 64),
+        (512, 1024, "bfloat16", 16, 4),  # a maximum, then its position: few are read again
+        (512, 1008, "bfloat16", 16, 3),
+        (512, 1000, "bfloat16", 8, 5),
+        (512, 1001, "bfloat16", 16, 4),
+        (4096, 1008, "float32", 8, 63),  # both at once, not in 3 tiles for two threads
+        (4096, 1024, "float32", 16, 32),  # for each of two threads one
+        (4096, 1001, "float32", 16, 32),
+        (21, 1000000, "float32", 16, 125),
+        (21, 50000, "float32", 8, 5),  # few elements each, in L3
     ],
 )
-def test_neighbouring_rows_that_are_read_again_are_few(operator, columns, lanes, vectors):
-    func = ts.workload(operator, c=512, d=columns, axes="c").func
-    default = ROWS.space(func, as_target(AVX512)).default
+def test_neighbouring_rows_are_as_many_as_are_worth_it(rows, columns, dtype, lanes, vectors):
+    func = ts.workload("argmax", dtype=dtype, c=rows, d=columns, axes="c").func
+    default = ROWS.space(func, as_target({**AVX512, "mcpu": "znver5", "num-cores": 2})).default
     assert (default["lanes"], default["vectors"]) == (lanes, vectors)
 
 
