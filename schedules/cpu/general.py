@@ -65,9 +65,9 @@ _CALL = 2
 # What is written past the caches at a time is at least a narrowest vector.
 _LEAST_BITS = 128
 
-# Rows of fewer vectors of polynomials do not begin and end with parts of one (`aligned_rows`). On 2 threads
-# of a Xeon bias_gelu of 16384 x 1001 takes 0.88 of the time so, of 8192 x 2002 0.79, of 65536 x 500 1.17.
-_LEAST_VECTORS_OF_POLYNOMIALS = 50
+# Rows of fewer lines of polynomials are not written in lines (`aligned_rows`). On 2 threads of a Xeon
+# bias_gelu of 16384 x 1001 takes 0.88 of the time so, of 8192 x 2002 0.79, of 65536 x 500 1.17.
+_LEAST_LINES_OF_POLYNOMIALS = 50
 
 # So many rows are spread without the vectors in them: an index is taken apart once a row, not once a vector.
 _ENOUGH_ROWS = 64
@@ -156,6 +156,7 @@ def _schedule_elementwise(
     if extents is None:
         attempt(sch.parallel, loops[0])
         return
+    count, flat = prod(extents[:-1]), flat_axes(sch, name)
     outer, inner, in_lines = list(loops[:-1]), loops[-1], False
     if steps > 1:
         tiles, neighbours = sch.split(inner, [None, steps])
@@ -163,7 +164,7 @@ def _schedule_elementwise(
         outer = outer or [tiles]
     elif vectors or flattened or (extents[-1] > lanes > 1 and _ends_rows(sch, name)):
         tiles, inner = sch.split(inner, [None, lanes])
-        count, is_flat = prod(extents[:-1]), flattened or flat_axes(sch, name) == len(loops)
+        is_flat = flattened or flat == len(loops)
         in_lines = bool(stream and copy is None) and not is_flat and count > 1
         if in_lines:
             write_in_lines(sch, inner, extents[-1])
@@ -184,10 +185,10 @@ def _schedule_elementwise(
         outer = [inner]
     lines = [p for p in sch.get_producers(block) if _is_line(sch, str(sch.get(p).name_hint))]
     # What lies in memory like one axis has one index.
-    shared = outer if lines or flat_axes(sch, name) > 1 else enough_to_share(sch, outer)
+    shared = outer if lines or flat > 1 else enough_to_share(sch, outer)
     at = spread(sch, shared, prod(extents) * (_CALL if uses_calls(sch, name) else 1), parallel)
     if in_lines:
-        take_in_order(sch, at, max(1, chunk * int(sch.get(at).extent) // prod(extents[:-1])))
+        take_in_order(sch, at, max(1, chunk * int(sch.get(at).extent) // count))
     for producer in lines:
         if attempt(sch.compute_at, producer, at):
             partition(sch, sch.get_loops(producer)[-1])
@@ -218,7 +219,7 @@ def _streamed_lanes(sch: s_tir.Schedule, name: str, lanes: int) -> int:
     if POLYNOMIAL_CALLS & called(node.body):
         # Nothing narrower.
         bits = lanes * int(tvm.DataType(dtype).bits)
-        return row_lanes(lanes, extents[-1], dtype, bits, _LEAST_VECTORS_OF_POLYNOMIALS)
+        return row_lanes(lanes, extents[-1], dtype, bits, _LEAST_LINES_OF_POLYNOMIALS)
     return row_lanes(lanes, extents[-1], dtype, _LEAST_BITS, LEAST_LINES)
 
 

@@ -54,7 +54,7 @@ def general_space(func: Any, target: Any) -> KnobSpace:
         constraints=(
             Constraint(
                 "lanes, rows and chunk are at least 1",
-                lambda k: min(k[n] for n in ("lanes", "rows", "chunk")) >= 1,
+                lambda k: min(k["lanes"], k["rows"], k["chunk"]) >= 1,
             ),
         ),
         default={"lanes": lanes, "parallel": 1, "stream": stream, "rows": rows, "chunk": chunk},

@@ -10,17 +10,8 @@ from ..lane_reduction import best_width
 from ..nests.rows import find_rows
 from ..passes.row_chunks import CHUNKS
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from .row_choice import (
-    ACROSS,
-    AHEAD,
-    VECTORS,
-    can_be_cut,
-    default_knobs,
-    possible_blocks,
-    reads_again,
-    whole_vectors,
-    writes_behind,
-)
+from .row_choice import AHEAD, default_knobs, reads_again, writes_behind
+from .row_tiles import ACROSS, VECTORS, can_be_cut, possible_blocks, whole_vectors
 
 
 def rows_space(func: Any, target: Any) -> KnobSpace | None:

@@ -52,7 +52,7 @@ from ..passes.written_behind import write_behind
 from ..rule import ScheduleRule
 from ..transforms import LEAST_PARALLEL_WORK
 from .even_parts import divisors
-from .row_choice import LEAST_BITS, LEAST_BITS_IN_PLACE, LEAST_VECTORS_IN_PLACE
+from .row_choice import LEAST_BITS, LEAST_BITS_IN_PLACE, LEAST_LINES_IN_PLACE
 from .row_loops import arrange, row_loop
 from .row_space import rows_space, whole_rows
 
@@ -229,8 +229,8 @@ def _streamed_lanes(sch: s_tir.Schedule, nest: RowNest, length: int, lanes: int)
     if not along or not streams(nest.output_dtype) or not writes_in_order(sch, sch.get_sblock(nest.output)):
         return 0
     least = LEAST_BITS_IN_PLACE if nest.in_place else LEAST_BITS
-    vectors = LEAST_VECTORS_IN_PLACE if nest.in_place else LEAST_LINES
-    width = row_lanes(lanes, length, nest.output_dtype, least, vectors)
+    lines = LEAST_LINES_IN_PLACE if nest.in_place else LEAST_LINES
+    width = row_lanes(lanes, length, nest.output_dtype, least, lines)
     return width if length > width > 1 else 0
 
 

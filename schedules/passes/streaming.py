@@ -69,14 +69,14 @@ def _exceeds(func: Any, cache_bytes: int) -> bool:
     return sum(sizes) > cache_bytes and sizes[-1] > cache_bytes // _PART_OF_CACHE
 
 
-def row_lanes(lanes: int, row: int, dtype: str, least_bits: int, least_vectors: int) -> int:
+def row_lanes(lanes: int, row: int, dtype: str, least_bits: int, least_lines: int) -> int:
     """Return the elements of a row to write past the caches at a time; 0 if it is not worth it.
 
-    The widest vectors, up to so many lanes, that divide the row, if they have as many bits. Else, if the row
-    is as many vectors, those of whole lines: `aligned_rows` has it begin with one.
+    Whole lines, which `aligned_rows` puts together, if the row is as many but does not end with one. Else the
+    widest vectors, up to so many lanes, that divide the row, if they have as many bits.
     """
     width, line = gcd(lanes, row), max(lanes, line_elements(dtype))
-    if row % line and row >= least_vectors * line:
+    if row % line and row >= least_lines * line:
         return line
     return width if width * int(tvm.DataType(dtype).bits) >= least_bits else 0
 
