@@ -13,7 +13,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm_ffi import structural_walk
 
-from ..restatement import with_functions, with_own_names
+from ..restatement import with_functions
 from .aligned_rows import align_rows
 from .bfloat16_bits import BITS_MARK, keep_marked_bfloat16
 from .filled_copies import COPY_MARK, read_directly
@@ -55,7 +55,6 @@ _LOWER = tvm.ir.transform.Sequential(
         fetch_rows,
         share_fetches,
         s_tir.transform.LoopPartition(),
-        tirx.transform.prim_func_pass(lambda func, *_: with_own_names(func), opt_level=0),
         # Not before: it passes over loops whose length depends on what it cuts.
         shorten_taps,
         narrow_panels,

@@ -5,7 +5,10 @@ import tunesmith as ts
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.analysis import block_names, loops_by_kind
+from tunesmith.schedules.code_generation import finished
 from tunesmith.schedules.cpu.rows import ROWS
+from tvm import tirx
+from tvm_ffi import structural_walk
 
 ZEN = {"kind": "llvm", "mcpu": "znver5", "mtriple": "x86_64-linux", "num-cores": 2}
 
@@ -65,3 +68,29 @@ def test_parts_are_whole_pieces_which_are_whole_vectors(target):
     assert extents[-2:] == [8, 8]
     with pytest.raises(InputError, match=r"its pieces, of those that have some \(\(8, 10, 61\)\)"):
         ROWS.scheduled(func, target, {**knobs, "parts": 3})
+
+
+@pytest.mark.parametrize("cpu", ["znver4", "haswell"])
+@pytest.mark.parametrize("shape", [{"c": 12, "d": 23}, {"c": 7, "d": 70}, {"b": 5, "c": 3, "d": 41}], ids=str)
+def test_maxima_with_their_positions_are_right_in_tiles_of_any_width(shape, cpu, assert_right):
+    """Each copy of what binds a name has one of its own, which is a vector where lanes are masked."""
+    workload = ts.workload("argmax", **shape, axes=next(iter(shape)))
+    target = as_target({**ZEN, "mcpu": cpu})
+    for vectors in (1, 2, 3):
+        schedule = ROWS.scheduled(workload.func, target, {"lanes": 16, "vectors": vectors})
+        assert_right(workload, schedule)
+    code = finished(schedule.mod, target)["main"].body
+    loops: list[tirx.For] = []
+    structural_walk(code, (tirx.IfThenElse, loops.append))
+    assert bool(loops) == (cpu == "haswell")
+
+
+@pytest.mark.parametrize(
+    ("columns", "vectors", "tiles"), [(1001, 32, 2), (1001, 8, 8), (70, 4, 2), (1001, 63, 1)]
+)
+def test_tiles_of_any_width_are_spread_over_threads(columns, vectors, tiles, target):
+    """What is left of a row of rows had been computed apart, and all of them on one thread."""
+    func = ts.workload("max", c=2048, d=columns, axes="c").func
+    schedule = ROWS.scheduled(func, target, {"lanes": 16, "vectors": vectors, "parts": 1})
+    loop = schedule.get(schedule.get_loops(schedule.get_sblock("max_update"))[0])
+    assert (int(loop.extent), loop.kind) == (tiles, tirx.ForKind.PARALLEL)

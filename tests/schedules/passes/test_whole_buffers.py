@@ -79,3 +79,50 @@ def test_a_mask_is_kept_where_an_element_beyond_is_read():
         y[0] = own[9]
 
     assert masked_buffers(make_buffers_whole(main.body)) == {"x", "own"}
+
+
+def test_sums_of_tiles_that_end_beyond_the_columns_have_no_masks(target, assert_right):
+    """Where each vector of a tile asks which of its columns there are, sums would wait for masked stores."""
+    workload = ts.workload("mean", a=3, b=5, c=7, d=41, axes="b")
+    knobs = {"lanes": 16, "vectors": 2}
+    avx512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    body = finished(rule("rows").scheduled(workload.func, avx512, knobs).mod, avx512)["main"].body
+    assert masked_buffers(body) == {"x", "mean"}
+    assert lengths(body) == {"sum": 32}
+    assert_right(workload, rule("rows").scheduled(workload.func, target, knobs))
+
+
+def of_steps(first, second, lasting):
+    """Return a function that stores a vector of its own buffer in each of some steps, and reads one.
+
+    ``first``, ``second``: how many elements, given the step; ``lasting``: whether the buffer outlives it.
+    """
+    loads, lanes = "float32x16", T.Ramp(T.int64(0), T.int64(1), 16)
+    x, y = (tirx.decl_buffer((64,), "float32", name) for name in "xy")
+    own = tirx.decl_buffer((20,), "float32", "own")
+    step = tirx.Var("step", "int64")
+    masks = [lanes < tirx.Broadcast(count(step), 16) for count in (first, second)]
+    body = tirx.SeqStmt(
+        [
+            tirx.Evaluate(T.masked_store(own, T.masked_load(loads, x, lanes, masks[0]), lanes, masks[0])),
+            tirx.Evaluate(T.masked_store(y, T.masked_load(loads, own, lanes, masks[1]), lanes, masks[1])),
+        ]
+    )
+    kept = tirx.AllocBuffer(own)
+    if not lasting:
+        body = tirx.SeqStmt([kept, body])
+    loop = tirx.For(step, T.int64(0), T.int64(3), tirx.ForKind.SERIAL, body)
+    return tirx.SeqStmt([kept, loop]) if lasting else loop
+
+
+@pytest.mark.parametrize(
+    ("second", "lasting", "masked"),
+    [
+        (lambda step: step + 3, False, {"x", "y"}),
+        (lambda step: step + 4, False, {"x", "y", "own"}),  # more than was stored
+        (lambda step: step + 3, True, {"x", "y", "own"}),  # what an earlier step has stored is read
+    ],
+)
+def test_masks_that_depend_on_a_loop_are_taken_off_where_they_are_alike(second, lasting, masked):
+    body = make_buffers_whole(of_steps(lambda step: step + 3, second, lasting))
+    assert masked_buffers(body) == masked
