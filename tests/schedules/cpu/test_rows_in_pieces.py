@@ -5,7 +5,7 @@ import tunesmith as ts
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.analysis import block_names, loops_by_kind
-from tunesmith.schedules.code_generation import finished
+from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.rows import ROWS
 from tvm import tirx
 from tvm_ffi import structural_walk
@@ -50,6 +50,9 @@ def test_pieces_are_read_in_the_order_they_lie_in(block, parts, target):
         ({"a": 64, "b": 2, "c": 512, "d": 512, "axes": "acd"}, 2, 8, 4),
         ({"a": 8, "b": 128, "c": 14, "d": 14, "axes": "acd"}, 1, 1, 4),  # the near caches hold it
         ({"c": 1 << 16, "d": 256, "axes": "d"}, 2, 1, 4),  # no pieces
+        ({"b": 64, "c": 56, "d": 56, "axes": "b"}, 1, 1, 7),  # near: a part would be few elements of each
+        ({"b": 64, "c": 100, "d": 100, "axes": "b"}, 1, 1, 25),
+        ({"c": 4096, "d": 1000, "axes": "c"}, 1, 8, 125),  # long columns
     ],
 )
 def test_as_many_rows_are_taken_as_l1_holds_sums_of(shape, block, parts, vectors):
@@ -58,15 +61,15 @@ def test_as_many_rows_are_taken_as_l1_holds_sums_of(shape, block, parts, vectors
 
 
 def test_parts_are_whole_pieces_which_are_whole_vectors(target):
-    """A piece of 61 elements was as long as 8 parts of whole vectors: 512."""
-    func = ts.workload("sum", a=8, b=10, c=2, d=61, axes="abd").func
+    """A piece of 9 elements was as long as 8 parts of whole vectors: 64."""
+    func = ts.workload("sum", a=8, b=10, c=2, d=9, axes="abd").func
     knobs = {"lanes": 8, "vectors": 1, "parts": 8, "whole": 1}
     schedule = ROWS.scheduled(func, target, knobs)
     assert "whole_rows_8_8" in schedule.mod.script()
     update = next(name for name in block_names(schedule) if name.endswith("_update"))
     extents = [int(schedule.get(loop).extent) for loop in schedule.get_loops(schedule.get_sblock(update))]
-    assert extents[-2:] == [8, 8]
-    with pytest.raises(InputError, match=r"its pieces, of those that have some \(\(8, 10, 61\)\)"):
+    assert extents[-2:] == [2, 8]
+    with pytest.raises(InputError, match=r"its pieces, of those that have some \(\(8, 10, 9\)\)"):
         ROWS.scheduled(func, target, {**knobs, "parts": 3})
 
 
@@ -79,6 +82,7 @@ def test_maxima_with_their_positions_are_right_in_tiles_of_any_width(shape, cpu,
     for vectors in (1, 2, 3):
         schedule = ROWS.scheduled(workload.func, target, {"lanes": 16, "vectors": vectors})
         assert_right(workload, schedule)
+        generate_code(schedule.mod, target)
     code = finished(schedule.mod, target)["main"].body
     loops: list[tirx.For] = []
     structural_walk(code, (tirx.IfThenElse, loops.append))
