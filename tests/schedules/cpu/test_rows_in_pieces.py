@@ -52,6 +52,7 @@ def test_pieces_are_read_in_the_order_they_lie_in(block, parts, target):
         ({"c": 1 << 16, "d": 256, "axes": "d"}, 2, 1, 4),  # no pieces
         ({"b": 64, "c": 56, "d": 56, "axes": "b"}, 1, 1, 7),  # near: a part would be few elements of each
         ({"b": 64, "c": 100, "d": 100, "axes": "b"}, 1, 1, 25),
+        ({"c": 1000, "d": 100, "axes": "c"}, 1, 1, 4),  # tiles enough
         ({"c": 4096, "d": 1000, "axes": "c"}, 1, 8, 125),  # long columns
     ],
 )
