@@ -128,7 +128,7 @@ def schedule_rows(
     wide = 0 if nest.contiguous or lanes == 1 else lanes * vectors
     spread = parallel == 1 and work >= LEAST_PARALLEL_WORK
     lines = max(divisors(nest.lines, max(1, wide // nest.row_extent)))
-    wide = min(wide, ceil(nest.row_extent / lanes) * lanes)
+    wide = nest.row_extent if lines > 1 else min(wide, ceil(nest.row_extent / lanes) * lanes)
     row = row_loop(sch, last, rows, wide, lines, block, spread)
     names = block_names(sch)
     names = names[: names.index(last) + 1]

@@ -302,6 +302,14 @@ def test_a_tile_of_lines_is_one_stretch_of_memory(vectors, lines, steps, target)
     assert extents == [2 * 8 // lines, 3, steps, 3, 16]
 
 
+def test_lines_that_end_within_a_vector_are_whole_vectors_together(target):
+    func = ts.workload("sum", a=2, b=9, c=8, d=12, axes="b").func
+    schedule = ROWS.scheduled(func, target, {"lanes": 16, "vectors": 3})
+    loops = schedule.get_loops(schedule.get_sblock("sum_update"))
+    assert [int(schedule.get(loop).extent) for loop in loops] == [2 * 2, 3, 3, 3, 16]
+    assert "T.where" not in schedule.mod.script()
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "whole", "block"),
     [
