@@ -106,6 +106,8 @@ WORKLOADS = [
     ("rows", ts.workload("group_norm", n=3, c=64, h=7, w=7)),
     ("general", ts.workload("scale_shift_clip", m=9, n=403)),
     ("general", ts.workload("bias_gelu", m=4, n=1021)),
+    ("general", ts.workload("bias_gelu", m=9, n=197)),
+    ("general", ts.workload("bias_gelu", m=9, n=301, dtype="float16")),
     ("general", ts.workload("gather", v=50, d=75, m=13)),
     ("general", ts.workload("concat", a=2, b=2, c=5, d=335, more=663)),
     ("general", ts.workload("concat", a=2, b=2, c=5, d=100, more=49)),
