@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ...machine.facts import facts
@@ -11,7 +12,7 @@ from ..nests.rows import find_rows
 from ..passes.row_chunks import CHUNKS
 from ..space import Constraint, Knob, Knobs, KnobSpace
 from .row_choice import AHEAD, default_knobs, reads_again, writes_behind
-from .row_tiles import ACROSS, VECTORS, can_be_cut, possible_blocks, whole_vectors
+from .row_tiles import ACROSS, VECTORS, can_be_cut, is_in_pieces, possible_blocks, whole_vectors
 
 
 def rows_space(func: Any, target: Any) -> KnobSpace | None:
@@ -35,6 +36,9 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
     vectors = tuple(sorted({*ACROSS, *whole, default["vectors"]}))
     behind = (0, 1) if writes_behind(func, nest) else (0,)
     forms = (0,) if pieces is None else (0, 1, 2) if kept_values(func) else (0, 1)
+    whole_parts = f"the row ({nest.length}) if whole=0"
+    if pieces is not None and is_in_pieces(nest, pieces):
+        whole_parts = f"the pieces of a row ({prod(pieces[:-1])})"
     return KnobSpace(
         knobs=(
             Knob("lanes", tuple(sorted({1, max(1, widest // 2), widest})), "elements in a vector"),
@@ -64,8 +68,7 @@ def rows_space(func: Any, target: Any) -> KnobSpace | None:
                 lambda k: k["block"] in blocks,
             ),
             Constraint(
-                f"parts divides the row ({nest.length}) if whole=0, or its pieces, of those that have some "
-                f"({pieces}), and is 1 unless all is one reduction",
+                f"parts divides {whole_parts}, and is 1 unless all is one reduction of one value",
                 lambda k: (
                     k["parts"] == 1
                     or (nest.is_one_reduction and can_be_cut(nest, pieces, k["parts"], k["whole"] > 0))
