@@ -9,7 +9,7 @@ import tvm
 from tvm import s_tir, te, tirx
 from tvm.ir import Range, TensorLoad
 from tvm.tirx import IndexMap, IterVar
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_map
 
 from .analysis import block_names
 
@@ -273,16 +273,6 @@ def in_order(body: Sequence[Any]) -> Any:
 def serial_loop(variable: Any, extent: Any, body: Any) -> Any:
     """Return a loop from 0 on."""
     return tirx.For(variable, whole(0), extent, tirx.ForKind.SERIAL, body)
-
-
-def with_own_names(func: Any) -> Any:
-    """Return a function in which statements that it has twice bind names of their own, if they bind any.
-
-    The block of a maximum with its position does.
-    """
-    bound: list[Any] = []
-    structural_walk(func.body, (tirx.Bind, bound.append))
-    return with_own_variables(func) if bound else func
 
 
 def with_own_variables(func: Any) -> Any:

@@ -35,7 +35,6 @@ from .written_behind import write_rows_behind
 PARTITION_MARK = "pragma_loop_partition_hint"
 """TVM's annotation of a loop to be cut."""
 
-
 # TVM's first steps on a scheduled function, as far as its pass needs them: blocks become plain loops.
 _LOWER = tvm.ir.transform.Sequential(
     [

@@ -24,11 +24,11 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import sym, tirx
-from tvm_ffi import structural_map
+from tvm_ffi import structural_map, structural_walk
 
 from ...machine.facts import facts
 from ..expressions import conjunction
-from ..restatement import replaced, with_functions, with_own_names
+from ..restatement import replaced, with_functions, with_own_variables
 from .flat_parts import flatten_parts
 from .lane_conditions import adds_chosen, chooses_by_lane, depends, may_need_masks
 from .lane_vectors import Lanes, NoVectors
@@ -54,8 +54,19 @@ def mask_vectors(mod: Any, target: Any) -> Any:
     def with_masks(body: Any) -> Any:
         return make_buffers_whole(structural_map(flatten_parts(body), (tirx.For, without_choices)))
 
-    masked = {name: with_own_names(func.with_body(with_masks(func.body))) for name, func in plain.items()}
-    return with_functions(mod, {n: f for n, f in masked.items() if not f.body.same_as(plain[n].body)})
+    masked = {name: func.with_body(with_masks(func.body)) for name, func in plain.items()}
+    changed = {name: func for name, func in masked.items() if not func.body.same_as(plain[name].body)}
+    return with_functions(mod, {name: _with_own_names(func) for name, func in changed.items()})
+
+
+def _with_own_names(func: Any) -> Any:
+    """Return a function whose copies of a block bind names of their own, if blocks bind any.
+
+    That of a maximum with its position does.
+    """
+    bound: list[Any] = []
+    structural_walk(func.body, (tirx.Bind, bound.append))
+    return with_own_variables(func) if bound else func
 
 
 def _masked(loop: Any) -> Any:

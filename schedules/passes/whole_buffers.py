@@ -7,7 +7,7 @@ step. LLVM leaves it in memory, and a load must wait until a masked store is don
     sum = buffer(16);  for i:  sum[lanes] += a[i, 16 + lanes | lanes < 7]     # stays in a register
 
 Nobody else sees the buffer, and of its other elements nothing is read but what is written to them again. So
-it is with masks that say of every access alike which elements there are, of the last of several tiles say.
+it is where the masks of all accesses are alike, as in tiles of which the last ends beyond the columns.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ def make_buffers_whole(body: Any) -> Any:
     own: list[Any] = []
     masked: list[Any] = []
     others: list[Any] = []
+    loops: list[Any] = []
     structural_walk(
         body,
         [
+            (tirx.For, loops.append),
             (tirx.AllocBuffer, lambda allocation: own.append(allocation.buffer)),
             (tvm.ir.Call, lambda call: masked.append(call) if op_name(call) in (_LOAD, _STORE) else None),
             (tirx.BufferStore, lambda store: others.append(store.buffer)),
@@ -47,8 +49,12 @@ def make_buffers_whole(body: Any) -> Any:
         alone = not any(buffer.same_as(each) for each in others)
         # What is beyond the bound within the buffer must be nobody's.
         bounded = len(bounds) == 1 and None not in bounds and (alone or bounds == {length})
-        if calls and (bounded or (alone and _are_alike(calls, _around(body, buffer)))):
-            shape = [*buffer.shape[:-1], tirx.IntImm("int64", max(length, _end(body, calls)))]
+        if not calls or not (bounded or (alone and _are_alike(calls, _around(loops, buffer)))):
+            continue
+        end = _end(loops, calls)
+        # Vectors of which nothing says where they end begin anywhere.
+        if end < length + max(int(call.args[-2].lanes) for call in calls):
+            shape = [*buffer.shape[:-1], tirx.IntImm("int64", max(length, end))]
             longer[buffer] = tirx.decl_buffer(shape, str(buffer.dtype), str(buffer.name))
     return _with_longer(body, longer) if longer else body
 
@@ -71,27 +77,21 @@ def _variables(expression: Any) -> list[Any]:
     return list(tirx.analysis.undefined_vars(expression, []))
 
 
-def _around(body: Any, buffer: Any) -> list[Any]:
-    """Return the loops around the allocation of a buffer."""
+def _around(loops: Sequence[Any], buffer: Any) -> list[Any]:
+    """Return those of some loops that are around the allocation of a buffer."""
 
     def holds(loop: Any) -> bool:
         found: list[Any] = []
         structural_walk(loop.body, (tirx.AllocBuffer, lambda each: found.append(each.buffer)))
         return any(buffer.same_as(each) for each in found)
 
-    return [loop for loop in _loops(body) if holds(loop)]
+    return [loop for loop in loops if holds(loop)]
 
 
-def _loops(body: Any) -> list[Any]:
-    found: list[Any] = []
-    structural_walk(body, (tirx.For, found.append))
-    return found
-
-
-def _end(body: Any, calls: Sequence[Any]) -> int:
+def _end(loops: Sequence[Any], calls: Sequence[Any]) -> int:
     """Return the element before which the last vector of some accesses ends."""
     analyzer = sym.Analyzer()
-    for loop in _loops(body):
+    for loop in loops:
         analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
     lasts = [call.args[-2] for call in calls]
     return max(analyzer.const_int_bound(last.base).max_value + int(last.lanes) for last in lasts)

@@ -126,3 +126,12 @@ def of_steps(first, second, lasting):
 def test_masks_that_depend_on_a_loop_are_taken_off_where_they_are_alike(second, lasting, masked):
     body = make_buffers_whole(of_steps(lambda step: step + 3, second, lasting))
     assert masked_buffers(body) == masked
+
+
+def test_masks_are_kept_where_vectors_begin_anywhere():
+    lanes = T.Ramp(tirx.Var("n", "int64"), T.int64(1), 16)
+    x, own = (tirx.decl_buffer((20,), "float32", name) for name in ("x", "own"))
+    mask = lanes < tirx.Broadcast(tirx.IntImm("int64", 20), 16)
+    store = tirx.Evaluate(T.masked_store(own, T.masked_load("float32x16", x, lanes, mask), lanes, mask))
+    body = make_buffers_whole(tirx.SeqStmt([tirx.AllocBuffer(own), store]))
+    assert masked_buffers(body) == {"x", "own"} and lengths(body) == {"own": 20}
