@@ -68,8 +68,10 @@ def restate(func: Any, width: int, parts: int = 1) -> Any:
     return with_nests(func, [new or nest for new, nest in zip(changed, old, strict=True)])
 
 
-def restate_with_values(func: Any, width: int) -> Any:
+def restate_with_values(func: Any, width: int, parts: int = 1) -> Any:
     """Lengthen every reduction as `restate` does, and the values between that it reduces: see `kept_values`.
+
+    These lie in one piece.
 
     Raises
     ------
@@ -79,8 +81,8 @@ def restate_with_values(func: Any, width: int) -> Any:
     values = kept_values(func)
     if not values:
         raise InputError("the function has no values that are computed once, then reduced")
-    new = {buffer: _longer_buffer(buffer, width) for buffer, _ in values}
-    longer = [_with_longer_values(func, nest, width, dict(values)) for nest in nests(func)]
+    new = {buffer: _longer_buffer(buffer, width * parts) for buffer, _ in values}
+    longer = [_with_longer_values(func, nest, width * parts, dict(values)) for nest in nests(func)]
     body = [structural_map(nest, [(tirx.Var, lambda v: new.get(v, v))]) for nest in longer]
     kept = [new.get(buffer, buffer) for buffer in func.body.block.alloc_buffers]
     return with_nests(without_buffers(func), body, kept)

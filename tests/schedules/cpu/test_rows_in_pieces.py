@@ -2,12 +2,13 @@
 
 import pytest
 import tunesmith as ts
+from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.analysis import block_names, loops_by_kind
 from tunesmith.schedules.code_generation import finished, generate_code
 from tunesmith.schedules.cpu.rows import ROWS
-from tvm import tirx
+from tvm import te, tirx, topi
 from tvm_ffi import structural_walk
 
 ZEN = {"kind": "llvm", "mcpu": "znver5", "mtriple": "x86_64-linux", "num-cores": 2}
@@ -99,3 +100,12 @@ def test_tiles_of_any_width_are_spread_over_threads(columns, vectors, tiles, tar
     schedule = ROWS.scheduled(func, target, {"lanes": 16, "vectors": vectors, "parts": 1})
     loop = schedule.get(schedule.get_loops(schedule.get_sblock("max_update"))[0])
     assert (int(loop.extent), loop.kind) == (tiles, tirx.ForKind.PARALLEL)
+
+
+def test_values_that_are_kept_are_reduced_in_parts(target, assert_same_outputs):
+    x = te.placeholder((2, 1009), "float32", name="x")
+    func = as_prim_func([x, topi.sum(topi.exp(x), axis=1)])
+    knobs = {"lanes": 8, "vectors": 2, "parts": 4, "whole": 2}
+    schedule = ROWS.scheduled(func, target, knobs)
+    assert "whole_values_16_4" in schedule.mod.script()
+    assert_same_outputs(func, schedule)
