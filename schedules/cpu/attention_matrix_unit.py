@@ -55,7 +55,6 @@ from .attention_blocks import (
 )
 from .attention_shares import Shares, even_shares, shares_constraints, shares_knobs
 from .attention_space import bounded_constraint, bounded_knob
-from .matrix_unit_space import OF_VECTORS
 
 _ROWS = (16, 24, 32)
 _BLOCKS = (16, 32, 64, 96, 128)
@@ -218,7 +217,7 @@ def _algorithm(knobs: Knobs) -> str | None:
 def attention_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the space of tiles, or None where it is no such attention, or vectors are as fast.
 
-    It is preferred where the unit takes `OF_VECTORS` of their time at most.
+    Of float32 it is not preferred, as `float32_matrix_unit` is not.
     Elements of a key, and columns, fill steps and tiles; keys do, or are padded.
     """
     nest = find_attention(func)
@@ -232,8 +231,7 @@ def attention_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
     mr = _rows(nest, shares.parts)
     if not mr:
         shares, mr = Shares(1, 1), _rows(nest, 1)
-    share = _share_of_vectors(nest, mr, shares, instruction)
-    if share >= 1:
+    if _share_of_vectors(nest, mr, shares, instruction) >= 1:
         return None
     # Scores that take the place of weights are as exact as these: in three parts.
     bounded = instruction.parts > 1 and can_bound(func, nest) and _are_finite(held_blocks(func)[nest.score])
@@ -264,7 +262,7 @@ def attention_matrix_unit_space(func: Any, target: Any) -> KnobSpace | None:
         bounded_constraint(bounded),
         *shares_constraints(nest),
     )
-    return KnobSpace(knobs, constraints, default, preferred=share < OF_VECTORS)
+    return KnobSpace(knobs, constraints, default, preferred=instruction.parts == 1)
 
 
 def _rows(nest: Attention, parts: int) -> int:

@@ -30,11 +30,7 @@ from ..passes.loop_partition import partition
 from ..rule import ScheduleRule
 from ..space import Constraint, Knob, KnobSpace
 from ..transforms import LEAST_PARALLEL_SUMS, finish_tile
-from .channels_first import (
-    CONV2D_CHANNELS_FIRST,
-    FLOAT32_MATRIX_UNIT_CHANNELS_FIRST,
-    WINOGRAD_CHANNELS_FIRST,
-)
+from .channels_first import CONV2D_CHANNELS_FIRST, WINOGRAD_CHANNELS_FIRST
 from .even_parts import dividing_lanes
 from .left_pixels import LEFT_PIXELS
 from .line_tiles import LineTiles
@@ -43,11 +39,7 @@ from .operand_layout import ends_by_masks
 from .tile_choice import VECTOR_CANDIDATES
 
 # Of the direct sum's multiply-adds, the share that others compute, as if by vectors: see `LineTiles`.
-_SHARES = (
-    (WINOGRAD_CHANNELS_FIRST, 0.6),
-    (FLOAT32_MATRIX_UNIT_CHANNELS_FIRST, 0.6),
-    (CONV2D_CHANNELS_FIRST, 1.0),
-)
+_SHARES = ((WINOGRAD_CHANNELS_FIRST, 0.6), (CONV2D_CHANNELS_FIRST, 1.0))
 # Of so few channels Winograd's tiles are small, and save less than the result takes to be turned: 112x112 of
 # 8 to 256 channels take 1.5 times as long as lines, of 12 to 256 1.36 (2 threads of a Zen 4).
 _SHARE_OF_SMALL_TILES = 0.85

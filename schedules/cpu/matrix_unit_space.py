@@ -54,13 +54,6 @@ _LEAST_PART = 4
 _ROWS = (7, 8, 13, 14, 16, 28, 32)
 _BLOCKS = (1, 2, 4, 7, 8, 14, 16, 28, 32, 64)
 
-OF_VECTORS = 0.75
-"""What float32 takes on the unit, at most, of the time of vectors where it is preferred.
-
-Hosts that many share throttle the unit to 0.4 of its rate, for seconds at a time: products that take 0.8 of
-the time of vectors take 1.3 to 1.9 of it then, and attention that takes 0.77 to 0.92 takes 1.2 to 1.6.
-"""
-
 
 def instruction_for(nest: Contraction) -> TileInstruction | None:
     """Return what multiplies tiles of a nest's operands, None where nothing does."""
