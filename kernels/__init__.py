@@ -6,6 +6,7 @@ from typing import Any
 
 from ..machine.errors import InputError, unknown_name
 from .add import ADD
+from .argmax import ARGMAX
 from .attention import ATTENTION
 from .batch_matmul import BATCH_MATMUL
 from .batch_norm import BATCH_NORM
@@ -25,7 +26,7 @@ from .pad import PAD
 from .pool2d import AVG_POOL2D, GLOBAL_AVG_POOL2D, MAX_POOL2D
 from .quantized import QUANTIZED_LINEAR, QUANTIZED_MATMUL
 from .quantized_conv2d import QUANTIZED_CONV2D
-from .reduction import ARGMAX, MAX, MEAN, SUM
+from .reduction import MAX, MEAN, SUM
 from .relu import RELU
 from .resize import RESIZE2D
 from .rms_norm import RMS_NORM
