@@ -25,7 +25,7 @@ After::
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import tvm
@@ -52,6 +52,7 @@ from ..expressions import called
 from ..passes.aligned_rows import LEAST_LINES, write_in_lines
 from ..passes.loop_partition import partition
 from ..passes.row_chunks import take_in_order
+from ..passes.row_prefetch import fetch_ahead
 from ..passes.streaming import STREAM_MARK, row_lanes, stream_output
 from ..rule import ScheduleRule
 from ..transforms import attempt, enough_to_share, spread, vectorize_last
@@ -75,7 +76,14 @@ _ENOUGH_ROWS = 64
 
 
 def schedule_general(
-    sch: s_tir.Schedule, *, lanes: int, parallel: int, stream: int, rows: int = 1, chunk: int = 1
+    sch: s_tir.Schedule,
+    *,
+    lanes: int,
+    parallel: int,
+    stream: int,
+    rows: int = 1,
+    chunk: int = 1,
+    ahead: int = 0,
 ) -> None:
     """Inline, fuse, parallelize and vectorize whatever can be, in place.
 
@@ -95,6 +103,8 @@ def schedule_general(
     chunk : int
         Rows that a thread takes one after the other, if they are written past the caches and begin anywhere:
         what is left of a line of memory at a row's end is written with the next row's begin.
+    ahead : int
+        Inputs are fetched when so many bytes of the output are to be computed before; 0: they are not.
     """
     _inline_elementwise(sch)
     for name in block_names(sch):
@@ -106,6 +116,8 @@ def schedule_general(
             continue  # its reader places it
         elif not _is_placed(sch, name) and not _schedule_padding(sch, name, lanes, parallel):
             _schedule_elementwise(sch, name, lanes, parallel, stream, rows, chunk)
+            if ahead:
+                _fetch(sch, name, ahead)
 
 
 GENERAL = ScheduleRule(
@@ -193,6 +205,16 @@ def _schedule_elementwise(
     for producer in lines:
         if attempt(sch.compute_at, producer, at):
             partition(sch, sch.get_loops(producer)[-1])
+
+
+def _fetch(sch: s_tir.Schedule, name: str, ahead: int) -> None:
+    """Fetch what a block's vectors read, so many bytes of what it writes ahead."""
+    block = sch.get_sblock(name)
+    *around, vector = sch.get_loops(block)
+    steps = [loop for loop in around if sch.get(loop).kind != ForKind.UNROLLED]
+    if steps and sch.get(vector).kind == ForKind.VECTORIZED:
+        element = int(tvm.DataType(str(sch.get(block).writes[0].source.dtype)).bits) // 8
+        fetch_ahead(sch, steps[-1], steps[-1], ceil(ahead / (int(sch.get(vector).extent) * element)))
 
 
 def _take_rows(sch: s_tir.Schedule, outer: list[Any], tiles: Any, rows: int) -> Any:

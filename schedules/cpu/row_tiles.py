@@ -100,7 +100,7 @@ def _most_vectors(nest: RowNest, machine: Facts, lanes: int) -> int:
     near 8 vectors are as fast as any: means of 8 images of 7 x 7 take 0.72 of the time of 64.
     """
     several = machine.lanes(nest.dtype) // lanes
-    held = _bytes_read(nest) <= _HELD * machine.kept_by_l3
+    held = bytes_read(nest) <= _HELD * machine.kept_by_l3
     if not nest.is_one_reduction or (nest.length <= _STREAMS and held):
         return VECTORS * several
     return _NEAR_VECTORS * several if _is_near(nest, machine) else ACROSS[-1] // nest.values
@@ -138,10 +138,11 @@ def default_parts(nest: RowNest, machine: Facts, pieces: Sequence[int] | None, b
 
 def _is_near(nest: RowNest, machine: Facts) -> bool:
     """Tell whether the near caches hold what is read."""
-    return _bytes_read(nest) <= machine.near_bytes
+    return bytes_read(nest) <= machine.near_bytes
 
 
-def _bytes_read(nest: RowNest) -> int:
+def bytes_read(nest: RowNest) -> int:
+    """Return the bytes of the longest reduction's input."""
     return nest.work * int(tvm.DataType(nest.dtype).bits) // 8
 
 

@@ -37,7 +37,10 @@ _READ, _INTO_L2, _DATA = 0, 2, 1
 
 
 def fetch_ahead(sch: s_tir.Schedule, rows: Any, steps: Any, ahead: int) -> None:
-    """Mark a loop over rows, and one over a row's vectors in it, for fetching so many iterations ahead."""
+    """Mark a loop over rows, and one over a row's vectors in it, for fetching so many iterations ahead.
+
+    They may be the same loop.
+    """
     sch.annotate(rows, AHEAD_MARK, ahead)
     sch.annotate(steps, FETCHING_MARK, 1)
 
@@ -51,15 +54,15 @@ def _with_fetches(outer: Any, inputs: list[Any]) -> Any:
     def fetching(loop: Any) -> Any:
         if FETCHING_MARK not in loop.annotations:
             return loop
-        fetches = [
-            fetch(replaced(line, later))
-            for line in _lines(loop, inputs)
-            if {outer.loop_var, loop.loop_var} <= index_variables(line.indices)
-        ]
+        lines = [(line, index_variables(line.indices)) for line in _lines(loop, inputs)]
+        # What is the same in some loop around, as a scale of all rows, has been read before.
+        around = {outer.loop_var, loop.loop_var}.union(*(variables for _, variables in lines))
+        fetches = [fetch(replaced(line, later)) for line, variables in lines if variables == around]
         return without_mark(
             loop, FETCHING_MARK, body=tirx.SeqStmt([*fetches, loop.body]) if fetches else None
         )
 
+    outer = fetching(outer) if FETCHING_MARK in outer.annotations else outer
     return without_mark(outer, AHEAD_MARK, body=structural_map(outer.body, [(tirx.For, fetching)]))
 
 
@@ -68,7 +71,9 @@ def _lines(loop: Any, inputs: list[Any]) -> Iterator[Any]:
     seen: list[Any] = []
     for load in loads_of(loop.body):
         known = any(tvm_ffi.structural_equal(load, other) for other in seen)
-        if known or not any(load.source.same_as(each) for each in inputs):
+        # Where later iterations find their place, as rows that are gathered, may not be looked up yet.
+        looked_up = any(loads_of(index) for index in load.indices)
+        if known or looked_up or not any(load.source.same_as(each) for each in inputs):
             continue
         seen.append(load)
         yield from lines_of(load, loop)

@@ -1,19 +1,26 @@
 """Rows that are fetched ahead: which, where, and that results are as they were."""
 
+from dataclasses import replace
+
 import pytest
 import tunesmith as ts
 import tvm_ffi
+from tunesmith.kernels.operator import as_prim_func
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.code_generation import finished, generate_code
+from tunesmith.schedules.cpu import general_space
+from tunesmith.schedules.cpu.general import GENERAL
 from tunesmith.schedules.cpu.rows import ROWS
 from tunesmith.schedules.cpu.transpose import TRANSPOSE
 from tunesmith.schedules.cpu.window import WINDOW
 from tunesmith.schedules.expressions import index_variables
+from tunesmith.schedules.passes import streaming
 from tunesmith.schedules.passes.row_prefetch import AHEAD_MARK
 from tunesmith.schedules.restatement import replaced
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
-from tvm import tirx
+from tvm import te, tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
@@ -96,12 +103,15 @@ def test_the_instruction(target, instruction):
         ("softmax", {"m": 512, "n": 16384}, 1),
         ("softmax", {"m": 128, "n": 1024}, 0),  # in the caches
         ("sum", {"a": 1, "b": 1, "c": 8192, "d": 1024, "axes": "d"}, 0),  # read once
+        ("argmax", {"a": 1, "b": 1, "c": 16384, "d": 1024, "axes": "d"}, 2),
+        ("argmax", {"a": 1, "b": 1, "c": 128, "d": 1024, "axes": "d"}, 0),
     ],
 )
 def test_rows_that_no_cache_holds_are_fetched_some_pages_ahead(name, shape, ahead):
     default = ROWS.space(ts.workload(name, **shape).func, cpu("x86-64-v4")).default
     assert default["ahead"] == ahead
-    assert not ahead or (default["block"] == 1 and default["stream"] == 1)
+    if ahead and name != "argmax":  # which writes little
+        assert (default["block"], default["stream"]) == (1, 1)
 
 
 def test_a_trace_keeps_what_is_fetched(target):
@@ -177,3 +187,43 @@ def test_a_window_fetches_the_lines_that_the_next_block_pads():
     assert not fetched(without, target)
     # Its first line is the fourth of 64 pixels, padded by one before.
     assert fetched(ahead, target) == [("data", [(3 * 64 - 1) * 32])]
+
+
+@pytest.mark.parametrize("stream", [0, 1])
+@pytest.mark.parametrize(
+    ("operator", "shape", "inputs"),
+    [
+        ("silu", {"m": 8, "n": 512}, "x"),
+        ("add", {"m": 8, "n": 512}, "AB"),
+        ("scale_shift_clip", {"m": 64, "n": 96}, "x"),  # scale and shift are those of all rows
+        ("scale_shift_clip", {"m": 64, "n": 301}, "x"),  # rows that begin anywhere
+    ],
+)
+def test_elements_are_fetched_some_bytes_before_they_are_read(operator, shape, inputs, stream, assert_right):
+    workload, target = ts.workload(operator, **shape), cpu("x86-64-v4")
+    knobs = {"lanes": 32, "stream": stream, "chunk": 8}
+    without, ahead = (GENERAL.scheduled(workload.func, target, {**knobs, "ahead": a}) for a in (0, 4096))
+    assert not fetched(without, target)
+    lines = [(name, [at]) for name in inputs for at in (1024, 1024 + 16)]
+    assert fetched(ahead, target)[: len(lines)] == lines
+    assert_right(workload, GENERAL.scheduled(workload.func, ts.host_target(), {**knobs, "ahead": 4096}))
+
+
+def test_rows_that_are_looked_up_are_not_fetched(target):
+    """Where later ones lie would be read beyond the end of the positions."""
+    table, at = te.placeholder((50, 64), name="table"), te.placeholder((9,), "int32", name="at")
+    over = te.reduce_axis((0, 64))
+    most = te.compute((9,), lambda i: te.max(table[at[i], over], axis=over), name="most")
+    func = as_prim_func([table, at, te.compute((9, 64), lambda i, j: table[at[i], j] - most[i])])
+    for rule, knobs in ((GENERAL, {"ahead": 4096}), (ROWS, {"ahead": 1})):
+        elements = prefetches(rule.scheduled(func, target, knobs), target)
+        assert "table" not in {str(element.source.name) for element in elements}
+
+
+@pytest.mark.parametrize(("rows", "far", "ahead"), [(16384, True, 8192), (16384, False, 0), (64, True, 0)])
+def test_elements_are_fetched_by_default_past_an_l3_that_is_far_away(rows, far, ahead, monkeypatch):
+    target = cpu("x86-64-v4")
+    machine = replace(facts(target), l2_bytes=2 << 20, l3_bytes=(300 if far else 32) << 20)
+    for module in (general_space, streaming):
+        monkeypatch.setattr(module, "facts", lambda _: machine)
+    assert GENERAL.space(ts.workload("silu", m=rows, n=1024).func, target).default["ahead"] == ahead
