@@ -23,7 +23,7 @@ from tunesmith.schedules.nests.rows import find_rows
 from tunesmith.schedules.passes import streaming
 from tunesmith.schedules.restatement import held_blocks
 from tvm import s_tir, te, topi
-from tvm_ffi import structural_walk
+from tvm_ffi import structural_hash, structural_walk
 
 AVX512 = {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux"}
 
@@ -126,9 +126,13 @@ def test_every_kind_of_point_is_right(name, target, assert_same_outputs):
     ]
     widest = space.default["lanes"]
     chosen += [p for p in space.points if p["lanes"] == widest and p["parallel"] == 1 and p["vectors"] == 4]
+    tried: set[int] = set()
     for knobs in {tuple(p.items()): p for p in chosen}.values():
         schedule = ROWS.scheduled(func, target, knobs)
-        assert_same_outputs(func, schedule, optimized=knobs == space.default)
+        # A third of the points are schedules of their own: chunks, for one, matter to few of them.
+        if (loops := structural_hash(schedule.mod)) not in tried:
+            tried.add(loops)
+            assert_same_outputs(func, schedule, optimized=knobs == space.default)
 
 
 @pytest.mark.parametrize(
