@@ -49,6 +49,12 @@ _VECTORS, _OF_HALVES = (2, 3), (1,)
 # next: with AVX2 16 rows by 4096 x 4096 take 1.23 of the time, 32 rows 0.89.
 _FEW_ROWS, _MANY_REGISTERS = 16, 32
 
+# From so many rows on a weight that lies in an L3 far away is turned and packed: what tiles read of it as it
+# lies comes late. On 2 threads of an Emerald Rapids 128 rows by 768 x 768, 3072 x 768 and 768 x 3072 take
+# 0.90, 0.95 and 0.97 of the time so, 160 by 768 x 3072 and 1024 x 4096 0.84 and 0.90, 256 by 1024 x 1024
+# 0.91, 512 by 768 x 3072 0.93; 96 by 768 x 768 and 3072 x 768 0.98 and 1.01, by 1024 x 4096 1.2.
+_MANY_ROWS = 128
+
 # Rows of the weight in a block: what turns their results is in L1. On 2 threads of a Zen 4, 128 rows by
 # 3072 x 768: 3.10 ms with 16, 3.01 with 64, 3.06 with 128 and 256.
 _BLOCK_ROWS = 64
@@ -81,7 +87,8 @@ def swapped_space(func: Any, target: Any) -> KnobSpace | None:
     """Return the tiles of a product whose operands change places; None where it is not worth it.
 
     It is where data and result have fewer elements than the weight, and are whole vectors. Those of 16 bits
-    are left to `widened_matmul`: 32 rows by 512 x 512 and by 2048 x 1024 take 1.5 and 1.6 of its time.
+    are left to `widened_matmul`: 32 rows by 512 x 512 and by 2048 x 1024 take 1.5 and 1.6 of its time. Many
+    rows by a weight from an L3 far away are left to `matmul`.
     """
     found = find_swapped(func)
     if found is None:
@@ -104,7 +111,8 @@ def swapped_space(func: Any, target: Any) -> KnobSpace | None:
     if default is None:
         return None
     space = with_squares(tile_space(choice, default), squares, rows, columns)
-    return replace(space, preferred=not has_halves(found.nest))
+    far = choice.machine.has_far_l3 and rows >= _MANY_ROWS
+    return replace(space, preferred=not (far or has_halves(found.nest)))
 
 
 def with_squares(space: KnobSpace, squares: tuple[int, ...], rows: int, columns: int) -> KnobSpace:

@@ -1,5 +1,7 @@
 """Products whose operands change places: which do, that all their points are right, traces, registers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tunesmith as ts
@@ -9,6 +11,7 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import inner_loop
+from tunesmith.schedules.cpu import tile_choice
 from tunesmith.schedules.cpu.swapped import SWAPPED
 from tunesmith.schedules.cpu.weight_panels import PACK_FIRST, PACK_IN_BLOCK
 from tunesmith.schedules.cpu.widened import WIDENED_MATMUL
@@ -108,6 +111,15 @@ def test_a_few_rows_are_left_to_dots():
     assert SWAPPED.space(linear(m=16, **from_memory).func, AVX2) is None
     assert SWAPPED.space(linear(m=32, **from_memory).func, AVX2) is not None
     assert SWAPPED.space(linear(m=16, **from_memory).func, target_of("znver4")) is not None
+
+
+@pytest.mark.parametrize(
+    ("rows", "l3_mib", "preferred"), [(128, 300, False), (96, 300, True), (128, 32, True)]
+)
+def test_many_rows_by_a_weight_from_far_away_are_left_to_others(rows, l3_mib, preferred, monkeypatch):
+    machine = replace(facts(AVX512), l2_bytes=2 << 20, l3_bytes=l3_mib << 20)
+    monkeypatch.setattr(tile_choice, "facts", lambda _: machine)
+    assert SWAPPED.space(linear(m=rows, n=3072, k=768).func, AVX512).preferred == preferred
 
 
 def test_threads_share_the_weight_where_it_comes_from_memory():
