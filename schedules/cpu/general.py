@@ -32,6 +32,7 @@ import tvm
 from tvm import s_tir
 from tvm.tirx import ForKind
 
+from ...machine.facts import LINE_BYTES, line_elements
 from ...machine.streaming_store import streams
 from ...machine.vector_math import POLYNOMIAL_CALLS
 from ..analysis import (
@@ -213,8 +214,8 @@ def _fetch(sch: s_tir.Schedule, name: str, ahead: int) -> None:
     *around, vector = sch.get_loops(block)
     steps = [loop for loop in around if sch.get(loop).kind != ForKind.UNROLLED]
     if steps and sch.get(vector).kind == ForKind.VECTORIZED:
-        element = int(tvm.DataType(str(sch.get(block).writes[0].source.dtype)).bits) // 8
-        fetch_ahead(sch, steps[-1], steps[-1], ceil(ahead / (int(sch.get(vector).extent) * element)))
+        elements = ahead * line_elements(str(sch.get(block).writes[0].source.dtype)) / LINE_BYTES
+        fetch_ahead(sch, steps[-1], steps[-1], ceil(elements / int(sch.get(vector).extent)))
 
 
 def _take_rows(sch: s_tir.Schedule, outer: list[Any], tiles: Any, rows: int) -> Any:

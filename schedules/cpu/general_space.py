@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import s_tir
 
-from ...machine.facts import facts, line_elements
+from ...machine.facts import Facts, facts, line_elements
 from ...machine.vector_math import CHAINS, EXPONENTIALS, POLYNOMIAL_CALLS
 from ..analysis import (
     block_names,
@@ -41,12 +41,13 @@ _MOVED_BITS = 256
 
 def general_space(func: Any, target: Any) -> KnobSpace:
     """Return vector widths and threading to choose from; every PrimFunc has this space."""
-    widest = facts(target).lanes(_output_dtype(func))
-    rows = _rows_together(func, target)
+    machine, past = facts(target), exceeds_caches(func, target)
+    widest = machine.lanes(_output_dtype(func))
+    rows = _rows_together(func, machine) if past else 1
     # Lines that are written past the caches in halves, with others in between, would be written twice.
     lanes = _lanes(func, widest) if rows == 1 else line_elements(_output_dtype(func))
-    stream, count = _streams(func, target), _count_of_rows(func)
-    chunk = default_chunk(count, facts(target).cores) if stream else 1
+    stream, count = past or _streams_past_near_caches(func, target), _count_of_rows(func)
+    chunk = default_chunk(count, machine.cores) if stream else 1
     widths = tuple(sorted({1, max(1, widest // 2), widest, 2 * widest, CHAINS * widest}))
     return KnobSpace(
         knobs=(
@@ -69,7 +70,7 @@ def general_space(func: Any, target: Any) -> KnobSpace:
             "stream": stream,
             "rows": rows,
             "chunk": chunk,
-            "ahead": _AHEAD[1] if facts(target).has_far_l3 and exceeds_caches(func, target) else 0,
+            "ahead": _AHEAD[1] if machine.has_far_l3 and past else 0,
         },
     )
 
@@ -80,26 +81,25 @@ def _count_of_rows(func: Any) -> int:
     return prod(int(getattr(extent, "value", 1)) for extent in shape[:-1])
 
 
-def _streams(func: Any, target: Any) -> int:
-    """Tell whether to write past the caches: where what is touched exceeds them, or those that are near.
+def _streams_past_near_caches(func: Any, target: Any) -> int:
+    """Tell whether to write past an L3 that is far away what exceeds the caches before it.
 
     On 2 threads of a Xeon, 2 MiB of L2 and 480 of L3, relu, add and batch_norm of 5 to 10 MB take 0.73 to
     0.97 of the time so, concat of 67 MB 0.56, bias_gelu of 12 MB 0.80; relu of 3.2 MB would take 1.84, and
     what computes exponentials gains nothing before it exceeds more: silu of 26 MB 1.11, swiglu 1.03, sigmoid
     0.99.
     """
-    near = not _EXPONENTIALS & called(func.body) and exceeds_near_caches(func, target)
-    return exceeds_caches(func, target) or int(near)
+    return int(not _EXPONENTIALS & called(func.body) and exceeds_near_caches(func, target))
 
 
-def _rows_together(func: Any, target: Any) -> int:
-    """Choose how many rows to compute together: several, where what all of them read takes the places of L1.
+def _rows_together(func: Any, machine: Facts) -> int:
+    """Choose how many rows past the caches to compute together: several, where what all read fills L1.
 
-    Past the caches of a Zen 4, on 2 threads, x scale + shift of 1024 x 16384 takes 0.75 of the time of row
+    On a Zen 4, on 2 threads, x scale + shift of 1024 x 16384 takes 0.75 of the time of row
     after row, of 4096 x 4096 0.78, of 8192 x 2048, a half of L1, 0.96, and of 16384 x 1024 1.05; batch_norm
     of 16 x 56 x 56 x 256 1.3, of 16 x 28 x 28 x 2048 0.95. What computes exponentials gains nothing.
     """
-    if not exceeds_caches(func, target) or POLYNOMIAL_CALLS & called(func.body):
+    if POLYNOMIAL_CALLS & called(func.body):
         return 1
     sch = schedule_to_read(func)
     names = block_names(sch)
@@ -107,7 +107,7 @@ def _rows_together(func: Any, target: Any) -> int:
         return 1
     blocks = [block_of(sch, name) for name in names]
     again = sum(_bytes_of_every_row(block) for block in blocks if len(block.iter_vars) > 1)
-    return _ROWS if again > facts(target).l1_bytes // 2 else 1
+    return _ROWS if again > machine.l1_bytes // 2 else 1
 
 
 def _bytes_of_every_row(block: Any) -> int:

@@ -159,8 +159,7 @@ def _comes_from_afar(nest: RowNest, machine: Facts) -> bool:
     Where exponentials are computed meanwhile they are fetched ahead: on 2 threads of a Xeon softmax of 4608 x
     384 takes 0.87 to 0.95 of the time so, of 6144 x 197 0.91; norms, which need few cycles, 1.0 to 1.1.
     """
-    touched = 2 * nest.work * int(tvm.DataType(nest.dtype).bits) // 8
-    return machine.has_far_l3 and touched > machine.near_bytes
+    return machine.has_far_l3 and 2 * bytes_read(nest) > machine.near_bytes
 
 
 def _ahead(nest: RowNest) -> int:

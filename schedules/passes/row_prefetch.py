@@ -3,9 +3,10 @@
 What prefetches lines by itself, the CPU, goes no further than to the end of a page, and rows of 4 KiB are
 pages: the first pass over each waits for memory, and the others leave memory waiting. So the last pass that
 reads a row's input, of those that compute exponentials if any does, also asks for the same elements of the
-rows after the next. TVM's primitives cannot say that: a schedule marks the loop over rows and the pass, and
-these get their prefetches when blocks have become plain loops (`loop_partition`). A prefetch of what lies
-beyond the array does nothing.
+rows after the next. What is computed element by element is read in one loop, which asks for later vectors of
+its own. TVM's primitives cannot say that: a schedule marks the loop over rows and the pass, and these get
+their prefetches when blocks have become plain loops (`loop_partition`). A prefetch of what lies beyond the
+array does nothing.
 """
 
 from __future__ import annotations
@@ -62,8 +63,7 @@ def _with_fetches(outer: Any, inputs: list[Any]) -> Any:
             loop, FETCHING_MARK, body=tirx.SeqStmt([*fetches, loop.body]) if fetches else None
         )
 
-    outer = fetching(outer) if FETCHING_MARK in outer.annotations else outer
-    return without_mark(outer, AHEAD_MARK, body=structural_map(outer.body, [(tirx.For, fetching)]))
+    return without_mark(structural_map(outer, [(tirx.For, fetching)]), AHEAD_MARK)
 
 
 def _lines(loop: Any, inputs: list[Any]) -> Iterator[Any]:

@@ -23,6 +23,7 @@ from tunesmith.schedules.cpu.float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from tunesmith.schedules.cpu.matmul import MATMUL
 from tunesmith.schedules.cpu.tile_choice import TileChoice
 from tunesmith.schedules.cpu.weight_panels import PACK_IN_BLOCK
+from tunesmith.schedules.cpu.winograd import WINOGRAD
 from tunesmith.schedules.transforms import PACKING_MARK
 from tunesmith.tuning.measuring.verification import expected_output, inputs_of
 from tunesmith.tuning.records.compilation import replay_trace, trace_text
@@ -319,6 +320,7 @@ def test_a_constant_weight_is_split_in_the_call(always, amx):
         ("conv2d", {**IMAGE, "ci": 512, "co": 512, "stride": 2}, True),  # few windows beside the weight
         ("conv2d", {**IMAGE, "h": 80, "w": 80, "ci": 166, "co": 48}, False),  # filled up window by window
         ("conv2d", {**IMAGE, "h": 14, "w": 14, "ci": 512, "co": 512, "kh": 1, "kw": 1, "padding": 0}, True),
+        ("batch_matmul", {"b": 12, "m": 384, "n": 384, "k": 64, "transpose": "NT"}, True),
         ("batch_matmul", {"b": 12, "m": 128, "n": 128, "k": 64, "transpose": "NT"}, True),
         ("batch_matmul", {"b": 12, "m": 32, "n": 128, "k": 64, "transpose": "NT"}, False),
     ],
@@ -330,6 +332,22 @@ def test_it_applies_where_there_is_much_to_multiply_and_leaves_the_default_to_ve
     first, *others = rules_for(ts.workload(operator, **shape).func, amx)
     assert first is not FLOAT32_MATRIX_UNIT
     assert (FLOAT32_MATRIX_UNIT in others) == taken
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_in_either_layout_it_leaves_the_default_to_others(layout, amx):
+    """Where the host throttles the unit 14x14 of 1024 channels to 256 take 1.4 of the time of vectors."""
+    name = {"NHWC": "float32_matrix_unit", "NCHW": "float32_matrix_unit_flat_pixels"}[layout]
+    rules = rules_for(
+        ts.workload("conv2d", n=1, h=14, w=14, ci=1024, co=256, kh=1, kw=1, layout=layout).func, amx
+    )
+    assert name in [rule.name for rule in rules[1:]]
+
+
+def test_winograd_is_the_default_where_it_applies(amx):
+    func = ts.workload("conv2d", n=1, h=56, w=56, ci=64, co=64, kh=3, kw=3, padding=1).func
+    first, *others = rules_for(func, amx)
+    assert first is WINOGRAD and FLOAT32_MATRIX_UNIT in others
 
 
 @pytest.mark.parametrize("mcpu", ["znver4", "haswell"])

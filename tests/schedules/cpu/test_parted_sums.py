@@ -4,7 +4,9 @@ import pytest
 import tunesmith as ts
 from tunesmith.machine.errors import InputError
 from tunesmith.machine.target import as_target
+from tunesmith.schedules import rules_for
 from tunesmith.schedules.algorithms import begin
+from tunesmith.schedules.cpu.float32_matrix_unit import FLOAT32_MATRIX_UNIT
 from tunesmith.schedules.cpu.matmul import MATMUL
 from tunesmith.schedules.cpu.parted_sums import PARTED_SUMS
 from tunesmith.schedules.forms.parted_sums import OUTPUT, restate
@@ -99,6 +101,13 @@ def test_panels_of_a_part_keep_to_half_of_l2_where_those_of_the_sum_exceed_it(fo
     lengths = (2048, 3072, 8192, 11008, 4099)
     parts = [parts_of(product(512, 1024, length, form)) for length in lengths]
     assert parts == [None, 4, 8, 16, None]
+
+
+def test_a_matrix_unit_leaves_the_default_to_parts():
+    """Even of a product for which it is estimated to be the quicker one."""
+    assert rules_for(product(700, 64, 4096).func, AMX)[0] is PARTED_SUMS
+    first, *others = rules_for(product(700, 128, 8192).func, AMX)
+    assert first is PARTED_SUMS and FLOAT32_MATRIX_UNIT in others
 
 
 def test_a_form_that_does_not_fit_is_refused():
