@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import tvm
 from tvm.target import codegen
 
 from .cpu import cpu_identity
+from .element import element_bits
 from .process import usable_cpus
 from .target import as_target, host_target
 
@@ -101,12 +101,12 @@ class Facts:
 
     def lanes(self, dtype: str) -> int:
         """Count the elements of a dtype that fill a vector register: ``vector_bits // dtype_bits``."""
-        return max(1, self.vector_bits // int(tvm.DataType(dtype).bits))
+        return max(1, self.vector_bits // element_bits(dtype))
 
 
 def line_elements(dtype: str) -> int:
     """Count the elements of a dtype that a cache moves at once."""
-    return max(1, LINE_BYTES * 8 // int(tvm.DataType(dtype).bits))
+    return max(1, LINE_BYTES * 8 // element_bits(dtype))
 
 
 def facts(target: Any) -> Facts:

@@ -14,6 +14,8 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from .element import element_bytes
+
 IMPORT_LLVM = "pragma_import_llvm"
 """TVM's attribute of a block or statement that calls functions of this LLVM IR."""
 
@@ -51,7 +53,7 @@ def streaming_store(lanes: int, dtype: str) -> tuple[Callable[[Any, Any, Any], A
     The call is made of the buffer, the elements before the vector, a multiple of its own, and the vector.
     """
     name = streaming_name(lanes, dtype)
-    size = lanes * int(tvm.DataType(dtype).bits) // 8
+    size = lanes * element_bytes(dtype)
     code = _FUNCTION.format(name=name, lanes=lanes, type=_LLVM_TYPES[dtype], bytes=size)
 
     def stored(buffer: Any, offset: Any, vector: Any) -> Any:

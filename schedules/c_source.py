@@ -16,6 +16,7 @@ import tvm
 from tvm import ir, s_tir, tirx
 from tvm_ffi import structural_walk
 
+from ..machine.element import element_bytes
 from ..machine.streaming_store import stored_by
 from .c_expressions import ALIGNMENT, Expressions, no_words_for
 from .c_scalars import c_type, identifier
@@ -183,4 +184,4 @@ class _Writer:
 def _on_stack(buffer: Any) -> bool:
     """Tell whether an array is small enough for the stack."""
     size = math.prod(int(extent) for extent in buffer.shape)
-    return size * (tvm.DataType(str(buffer.dtype)).bits // 8 or 1) <= _STACK_BYTES
+    return size * element_bytes(buffer.dtype) <= _STACK_BYTES

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from tvm import DataType, tirx
+from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
+
+from ..machine.element import element_bytes
 
 CHOICE = "prim.if_then_else"
 
@@ -86,7 +88,7 @@ def are_just(indices: Any, variables: list[Any]) -> bool:
 
 def buffer_bytes(buffer: Any) -> int:
     """Return how many bytes a buffer has, of constant extents."""
-    return prod(int(extent) for extent in buffer.shape) * int(DataType(str(buffer.dtype)).bits) // 8
+    return prod(int(extent) for extent in buffer.shape) * element_bytes(buffer.dtype)
 
 
 def step_along(index: Any, axis: Any) -> int:

@@ -29,6 +29,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
+from ..machine.element import element_bits
 from ..machine.streaming_store import IMPORT_LLVM, streaming_store
 from .restatement import in_order
 
@@ -103,7 +104,7 @@ def transposed(rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         return name
 
     square = [named(row) for row in rows]
-    lanes, bits = len(square), int(tvm.DataType(str(rows[0].ty.dtype)).bits)
+    lanes, bits = len(square), element_bits(rows[0].ty.dtype)
     part = min(lanes, _PART_BITS // bits)
     for _ in range(part.bit_length() - 1):
         square = [

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol
 
-import tvm
 from tvm import s_tir
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
 from ..machine.dot_instructions import DOT_INSTRUCTIONS, WIDENED
+from ..machine.element import element_bits
 from ..machine.tile_instructions import TILE_INSTRUCTIONS
 from .transforms import attempt
 from .transposition import performing, transposed
@@ -94,7 +94,7 @@ def _groups_of_vector(grouping: Grouping) -> int:
 
 
 def _group_bits(grouping: Grouping) -> int:
-    return grouping.products * int(tvm.DataType(grouping.weight_dtype).bits)
+    return grouping.products * element_bits(grouping.weight_dtype)
 
 
 def _source_dtype(sch: s_tir.Schedule, copy: Any) -> str:

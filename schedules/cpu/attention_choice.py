@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil
 
+from ...machine.element import element_bytes
 from ...machine.facts import Facts
 from ..lane_reduction import best_width
 from ..nests.attention import Attention
@@ -230,4 +231,4 @@ class AttentionChoice:
 
     @property
     def _item(self) -> int:
-        return self.machine.vector_bits // 8 // self.machine.lanes(self.nest.dtype)
+        return element_bytes(self.nest.dtype)

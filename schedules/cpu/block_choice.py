@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-import tvm
-
+from ...machine.element import element_bytes
 from ...machine.facts import Facts
 from ..nests.contraction import Contraction
 from .even_parts import UNEVEN, divisors, even_divisor, even_part
@@ -118,7 +117,7 @@ def shares_rows(choice: TileChoice, mr: int, times: int) -> bool:
     nest, tiles, threads = choice.nest, choice.row_tiles(mr), choice.threads
     cut = nest.row_extent % mr != 0
     parts = nest.outer_rows if cut else tiles
-    item = int(tvm.DataType(nest.data_dtype).bits) // 8
+    item = element_bytes(nest.data_dtype)
     more = nest.all_rows * nest.channels * item > times * nest.weight_bytes
     even = ceil(parts / threads) * threads <= UNEVEN * parts
     return more and tiles >= 8 * threads and even and not (cut and nest.plain)

@@ -28,10 +28,10 @@ from __future__ import annotations
 from math import ceil, prod
 from typing import Any
 
-import tvm
 from tvm import s_tir
 from tvm.tirx import ForKind
 
+from ...machine.element import element_bits
 from ...machine.facts import LINE_BYTES, line_elements
 from ...machine.streaming_store import streams
 from ...machine.vector_math import POLYNOMIAL_CALLS
@@ -242,7 +242,7 @@ def _streamed_lanes(sch: s_tir.Schedule, name: str, lanes: int) -> int:
     dtype = str(node.writes[0].source.dtype)
     if POLYNOMIAL_CALLS & called(node.body):
         # Nothing narrower.
-        bits = lanes * int(tvm.DataType(dtype).bits)
+        bits = lanes * element_bits(dtype)
         return row_lanes(lanes, extents[-1], dtype, bits, _LEAST_LINES_OF_POLYNOMIALS)
     return row_lanes(lanes, extents[-1], dtype, _LEAST_BITS, LEAST_LINES)
 

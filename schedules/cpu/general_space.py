@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import tvm
 from tvm import s_tir
 
+from ...machine.element import element_bits, element_bytes
 from ...machine.facts import Facts, facts, line_elements
 from ...machine.vector_math import CHAINS, EXPONENTIALS, POLYNOMIAL_CALLS
 from ..analysis import (
@@ -114,7 +114,7 @@ def _bytes_of_every_row(block: Any) -> int:
     """Return the size of what a block reads along its rows, and again for each of them."""
     row, column = block.iter_vars[-2:]
     along = {
-        load.source: int(tvm.DataType(str(load.source.dtype)).bits) // 8
+        load.source: element_bytes(load.source.dtype)
         for load in loads_of(block.body)
         if index_variables(load.indices) & {row.var, column.var} == {column.var}
     }
@@ -129,7 +129,7 @@ def _lanes(func: Any, widest: int) -> int:
     elements are but read and written (relu of 3136 x 256 in 0.88, batch norm of 56 x 56 x 256 in 0.78, on a
     Zen 5), unless it is rows from here and there.
     """
-    sch, bits = schedule_to_read(func), int(tvm.DataType(_output_dtype(func)).bits)
+    sch, bits = schedule_to_read(func), element_bits(_output_dtype(func))
     names = block_names(sch)
     if gathered_buffers(func.body) or any(is_reduction(sch, name) for name in names):
         return widest

@@ -10,9 +10,9 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-import tvm
 from tvm import s_tir
 
+from ...machine.element import element_bits
 from ...machine.errors import InputError
 from ...machine.facts import Facts, facts
 from ..forms.grouped import GroupedConvolution, find_grouped, restate
@@ -58,7 +58,7 @@ def merged_groups(found: GroupedConvolution, machine: Facts) -> int:
     A group of 4 outputs takes vectors of 8 lanes as often as 2 groups together do; of 20 outputs, 3 for each
     group, and 5 for 2 groups, each of which then meets twice the inputs.
     """
-    bits = int(tvm.DataType(found.block.body.buffer.dtype).bits)
+    bits = element_bits(found.block.body.buffer.dtype)
     lanes = min(machine.lanes(str(found.block.body.buffer.dtype)), _FILLED_BITS // bits)
 
     def vectors(merge: int) -> int:

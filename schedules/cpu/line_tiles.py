@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, prod
 
-import tvm
-
+from ...machine.element import element_bytes
 from ...machine.facts import Facts
 from ..forms.lines import Lines
 from .separable import even_lines
@@ -45,7 +44,7 @@ class LineTiles:
     @property
     def item(self) -> int:
         """Bytes of an element."""
-        return int(tvm.DataType(str(self.found.image.source.dtype)).bits) // 8
+        return element_bytes(self.found.image.source.dtype)
 
     @property
     def lanes(self) -> int:

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any
 
-from tvm import DataType, s_tir
+from tvm import s_tir
 from tvm.tirx import IterVar
 
+from ...machine.element import element_bytes
 from ...machine.facts import Facts, facts
 from ..analysis import block_names, keeps_shape_after, static_extents
 from ..expressions import index_variables, loads_of
@@ -208,7 +209,7 @@ def _bytes_of_block(found: Lines, lines: int) -> int:
     *_, all_lines, pixels = found.extents
     image = found.image.source
     read = prod(int(extent) for extent in image.shape[-2:]) * lines // all_lines
-    return (read + lines * pixels) * DataType(str(image.dtype)).bits // 8
+    return (read + lines * pixels) * element_bytes(image.dtype)
 
 
 def space_of_lines(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import tvm
 from tvm import s_tir
 from tvm.tirx import Var
 
+from ...machine.element import element_bits, element_bytes
 from ...machine.facts import LINE_BYTES, line_elements
 from ..expressions import index_variables, loads_of
 from ..nests.contraction import Contraction
@@ -183,7 +183,7 @@ def _channel_axis(sch: s_tir.Schedule, nest: Contraction, block: Any) -> tuple[i
 
 def ends_by_masks(dtype: str, lanes: int) -> bool:
     """Tell whether so many lanes are a vector of AVX-512, part of which is loaded and stored by a mask."""
-    return lanes * int(tvm.DataType(dtype).bits) == _MASKED_BITS
+    return lanes * element_bits(dtype) == _MASKED_BITS
 
 
 def copy_lines(
@@ -234,7 +234,7 @@ def _read_lines_once(sch: s_tir.Schedule, copy: Any) -> list[Any]:
     (load,) = loads_of(node.body)
     lies = load.indices[-1]
     beside = [at for at, v in enumerate(node.iter_vars[:-2]) if v.var in index_variables([lies])]
-    item = int(tvm.DataType(str(load.source.dtype)).bits) // 8
+    item = element_bytes(load.source.dtype)
     share = LINE_BYTES // (int(sch.get(channel).extent) * item)
     if len(beside) != 1 or share < 2 or int(sch.get(outer[beside[0]]).extent) % share:
         return outer

@@ -17,9 +17,9 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-import tvm
 from tvm import s_tir
 
+from ...machine.element import element_bytes
 from ...machine.facts import Facts, facts
 from ..algorithms import THEN
 from ..forms.parted_sums import OUTPUT, find_long_sum, restate
@@ -103,7 +103,7 @@ def _is_small(found: ProductChain) -> bool:
 def _fitting(found: ProductChain, machine: Facts) -> tuple[int, ...]:
     """Return in how many parts the weight's keep to L2; none where it does so as a whole."""
     nest = found.nest
-    item = int(tvm.DataType(nest.weight_dtype).bits) // 8
+    item = element_bytes(nest.weight_dtype)
     longest = _KEPT * machine.l2_bytes / (nest.columns * item)
     most = min(_MOST_PARTS, nest.depth // _LEAST_PART)
     fitting = [p for p in divisors(nest.depth, most) if nest.depth / p <= longest]
@@ -113,7 +113,7 @@ def _fitting(found: ProductChain, machine: Facts) -> tuple[int, ...]:
 def _near_parts(found: ProductChain, machine: Facts) -> tuple[int, ...]:
     """Return in how many parts panels keep to L2, the fewest and some more; none where they do as a whole."""
     nest = found.nest
-    item = int(tvm.DataType(nest.dtype).bits) // 8
+    item = element_bytes(nest.dtype)
     step = _VECTORS_OF_PANEL * machine.lanes(nest.dtype) * item
     if nest.depth * step <= machine.l2_bytes or nest.all_rows < _MANY_ROWS:
         return ()

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-import tvm
-
+from ...machine.element import element_bytes
 from ...machine.facts import Facts, facts, line_elements
 from ...machine.vector_math import EXPONENTIALS
 from ..expressions import called
@@ -75,7 +74,7 @@ def default_knobs(
     apart = is_in_pieces(nest, pieces)
     between = rows_between(nest, pieces, machine, blocks) if apart else 1
     parts = default_parts(nest, machine, pieces, between)
-    in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * machine.vector_bits // 8 // widest)
+    in_l1 = machine.l1_bytes // _SHARE_OF_L1 // (nest.length * element_bytes(nest.dtype))
     exponential = bool(EXPONENTIALS & called(func.body))
     at_once = _rows_at_once(nest, machine, exponential)
     block = max((b for b in blocks if b <= min(in_l1, at_once)), default=1)
@@ -164,7 +163,7 @@ def _comes_from_afar(nest: RowNest, machine: Facts) -> bool:
 
 def _ahead(nest: RowNest) -> int:
     """Choose how many rows to fetch ahead: as many as are some pages, no more than are worth it."""
-    row = nest.length * int(tvm.DataType(nest.dtype).bits) // 8
+    row = nest.length * element_bytes(nest.dtype)
     return next((rows for rows in AHEAD[1:] if rows * row >= _BYTES_AHEAD), AHEAD[-1])
 
 

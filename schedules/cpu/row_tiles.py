@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, prod
 
-import tvm
-
+from ...machine.element import element_bytes
 from ...machine.facts import Facts
 from ..nests.rows import RowNest
 from ..transforms import LEAST_PARALLEL_WORK
@@ -143,7 +142,7 @@ def _is_near(nest: RowNest, machine: Facts) -> bool:
 
 def bytes_read(nest: RowNest) -> int:
     """Return the bytes of the longest reduction's input."""
-    return nest.work * int(tvm.DataType(nest.dtype).bits) // 8
+    return nest.work * element_bytes(nest.dtype)
 
 
 def can_be_cut(nest: RowNest, pieces: Sequence[int] | None, parts: int, whole: bool) -> bool:

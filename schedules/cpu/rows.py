@@ -33,9 +33,9 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
 
-import tvm
 from tvm import s_tir
 
+from ...machine.element import element_bytes
 from ...machine.streaming_store import streams
 from ...machine.vector_math import EXPONENTIALS
 from ..analysis import block_names, block_of, flat_axes, loops_by_kind, loops_inside, writes_in_order
@@ -149,7 +149,7 @@ def schedule_rows(
     if ahead and reading is not None:
         fetch_ahead(sch, row, reading, ahead)
     if behind and None not in (reading, writing) and reading is not writing:
-        row_bytes = length * int(tvm.DataType(nest.output_dtype).bits) // 8
+        row_bytes = length * element_bytes(nest.output_dtype)
         write_behind(sch, row, reading, writing, row_bytes)
 
 

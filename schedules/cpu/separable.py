@@ -25,9 +25,9 @@ from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any
 
-import tvm
 from tvm import s_tir
 
+from ...machine.element import element_bits
 from ...machine.facts import facts
 from ..analysis import block_names, keeps_shape_after, loops_by_kind, loops_inside, static_extents
 from ..forms.separable import ALONG, DOWN, find_separable
@@ -115,7 +115,7 @@ def separable_space(func: Any, target: Any) -> KnobSpace | None:
         return None
     *_, lines, line = found.extents
     machine, dtype = facts(target), str(found.block.body.buffer.dtype)
-    bits = int(tvm.DataType(dtype).bits)
+    bits = element_bits(dtype)
     masked = machine.has_masks and found.moves_by_one and bits == _MASKED_BITS
     widths = (1, machine.lanes(dtype)) if masked else (1,)
     most = machine.l1_bytes // _PART_OF_L1 // (line * bits // 8) if masked else None

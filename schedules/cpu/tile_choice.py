@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
 
-import tvm
-
+from ...machine.element import element_bytes
 from ...machine.facts import LINE_BYTES, Facts, facts
 from ..nests.contraction import Contraction
 from .even_parts import LEAST_LANES
@@ -118,7 +117,7 @@ class TileChoice:
     @property
     def item_bytes(self) -> int:
         """Bytes of an operand: where one instruction sums several products, as much narrower than a sum."""
-        return int(tvm.DataType(self.nest.dtype).bits) // 8 // self.products
+        return element_bytes(self.nest.dtype) // self.products
 
     @property
     def weight(self) -> WeightReading:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
-
+from ...machine.element import element_bits
 from ...machine.facts import facts, line_elements
 from ...machine.streaming_store import streams
 from ..forms import buffered_squares, skewed_squares
@@ -70,7 +69,7 @@ class _Choice:
     @property
     def bits(self) -> int:
         """Those of an element."""
-        return int(tvm.DataType(self.nest.dtype).bits)
+        return element_bits(self.nest.dtype)
 
     @property
     def streamed(self) -> list[int]:
@@ -140,7 +139,7 @@ def transpose_space(func: Any, target: Any) -> KnobSpace | None:
     nest = find_transposition(func)
     if nest is None:
         return None
-    widest = facts(target).vector_bits // int(tvm.DataType(nest.dtype).bits)
+    widest = facts(target).vector_bits // element_bits(nest.dtype)
     fitting = tuple(lanes for lanes in _LANES if lanes <= min(*nest.sides, widest))
     if not fitting:
         return None

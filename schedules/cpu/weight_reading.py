@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-import tvm
-
+from ...machine.element import element_bytes
 from ...machine.facts import LINE_BYTES, Facts
 from ..nests.contraction import Contraction, weight_exceeds_l2
 from ..passes.panel_prefetch import steps_between
@@ -173,7 +172,7 @@ class WeightReading:
 
     @property
     def _item(self) -> int:
-        return int(tvm.DataType(self.nest.dtype).bits) // 8
+        return element_bytes(self.nest.dtype)
 
     def columns_of_l3(self, tiles: int, mr: int) -> int:
         """Return the columns that so many tiles of few rows read at a time of a weight in L3; 0 elsewhere."""

@@ -25,9 +25,9 @@ from itertools import product
 from math import ceil, floor, prod
 from typing import Any
 
-import tvm
 from tvm import s_tir
 
+from ...machine.element import element_bytes
 from ...machine.facts import LINE_BYTES, Facts, facts
 from ...machine.streaming_store import streams
 from ..nests.sliding_window import Window, find_window
@@ -205,7 +205,7 @@ def _tile(nest: Window, machine: Facts, widths: Sequence[int]) -> tuple[int, int
 def _comes_from_afar(nest: Window, machine: Facts) -> bool:
     """Tell whether a padded image comes from memory, or from an L3 that is far away."""
     *images, _, _, channels = nest.extents
-    padded = prod(images) * prod(nest.padded or (0, 0)) * channels * int(tvm.DataType(nest.dtype).bits) // 8
+    padded = prod(images) * prod(nest.padded or (0, 0)) * channels * element_bytes(nest.dtype)
     return padded > (machine.l2_bytes if machine.has_far_l3 else machine.kept_by_l3)
 
 
@@ -225,7 +225,7 @@ def _blocks(nest: Window, machine: Facts, lanes: int) -> tuple[int, int]:
     stride = (height - nest.taps[0]) / max(1, lines - 1)
     # Input lines an output line: transposed convolutions have a part of one.
     stride = floor(stride) if stride >= 1 else stride
-    vector_bytes = int(tvm.DataType(nest.dtype).bits) // 8 * lanes
+    vector_bytes = element_bytes(nest.dtype) * lanes
     most, line_steps = machine.l2_bytes // 4 // vector_bytes, max(1, LINE_BYTES // vector_bytes)
     steps = channels // lanes
     # Threads that write parts of a line of the cache wait for each other, and each reads all of it.

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.tirx import ForKind
 
+from ...machine.element import element_bits
 from ...machine.errors import InputError
 from ...machine.facts import line_elements
 from ...machine.streaming_store import streams
@@ -47,7 +47,7 @@ def can_restate(found: Transposition) -> bool:
     line, rows = line_elements(found.dtype), found.extents[found.row]
     wide = found.extents[-1] >= _LEAST_LINES_OF_A_ROW * line
     long = (rows - rows % _WIDEST_SQUARES) * found.extents[-1] >= _LEAST_LINES * line
-    bits = int(tvm.DataType(found.dtype).bits)
+    bits = element_bits(found.dtype)
     return streams(found.dtype) and bits >= _LEAST_BITS and long and (wide or _has_rows_together(found))
 
 

@@ -7,11 +7,11 @@ from functools import lru_cache
 from math import ceil, prod
 from typing import Any
 
-import tvm
 from tvm.ir import TensorLoad
 from tvm.tirx import IterVar, Var
 
 from ...kernels.operator import CONSTANT_ARGUMENTS
+from ...machine.element import element_bytes
 from ...machine.facts import Facts
 from ..analysis import block_names, block_of, one_reduction, schedule_to_read, static_extents
 from ..expressions import buffer_bytes, index_variables
@@ -210,12 +210,12 @@ class Contraction:
     @property
     def weight_bytes(self) -> int:
         """Bytes of one contraction's weight."""
-        return self.columns * self.depth * int(tvm.DataType(self.weight_dtype).bits) // 8
+        return self.columns * self.depth * element_bytes(self.weight_dtype)
 
     @property
     def data_bytes(self) -> int:
         """Bytes of what one contraction's rows are multiplied with: a pixel counts in each window."""
-        item = int(tvm.DataType(self.data_dtype).bits) // 8
+        item = element_bytes(self.data_dtype)
         return self.all_rows * self.depth * item
 
 

@@ -16,6 +16,7 @@ from tvm.ir import TensorLoad
 from tvm.script import tirx as T
 from tvm_ffi import structural_map, structural_walk
 
+from ...machine.element import element_bits
 from ...machine.vector_math import POLYNOMIAL_CALLS
 from ..expressions import called, conjunction, is_choice, is_one, loads_of, op_name
 from .lane_conditions import adds_up, depends
@@ -308,9 +309,9 @@ def _is_narrowed(value: Any) -> bool:
     Of such a vector, if one lane only is stored, LLVM 22 stores that lane with all its bits. What is not
     read, as the number of an iteration, is no vector before it is as narrow.
     """
-    bits, sources = int(tvm.DataType(_dtype(value)).bits), [value]
+    bits, sources = element_bits(_dtype(value)), [value]
     structural_walk(value, (tirx.Cast, lambda cast: sources.append(cast.value)))
-    wider = (each for each in sources if int(tvm.DataType(_dtype(each)).bits) > bits)
+    wider = (each for each in sources if element_bits(_dtype(each)) > bits)
     return bits < _LEAST_BITS or any(map(_reads, wider))
 
 

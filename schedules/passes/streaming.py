@@ -22,6 +22,7 @@ from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 from tvm_ffi import structural_map
 
+from ...machine.element import element_bits, element_bytes
 from ...machine.facts import facts, line_elements
 from ...machine.streaming_store import IMPORT_LLVM, STREAMING_NAMES, streaming_name, streaming_store, streams
 from ..analysis import gathered_buffers
@@ -61,7 +62,7 @@ def _exceeds(func: Any, cache_bytes: int) -> bool:
         if extents is None or not all(hasattr(extent, "value") for extent in extents):
             return False
         elements: int = prod(int(extent) for extent in extents)
-        sizes.append(elements * int(tvm.DataType(str(parameter.dtype)).bits) // 8)
+        sizes.append(elements * element_bytes(parameter.dtype))
     sizes = [
         min(size, sizes[-1]) if any(parameter.same_as(each) for each in gathered) else size
         for parameter, size in zip(func.params, sizes, strict=True)
@@ -78,7 +79,7 @@ def row_lanes(lanes: int, row: int, dtype: str, least_bits: int, least_lines: in
     width, line = gcd(lanes, row), max(lanes, line_elements(dtype))
     if row % line and row >= least_lines * line:
         return line
-    return width if width * int(tvm.DataType(dtype).bits) >= least_bits else 0
+    return width if width * element_bits(dtype) >= least_bits else 0
 
 
 def stream_output(sch: s_tir.Schedule, block: Any, loop: Any, lanes: int, dtype: str) -> None:

@@ -12,9 +12,9 @@ from functools import cached_property
 from math import ceil, prod
 from typing import Any
 
-import tvm
 from tvm import s_tir, sym, tirx
 
+from ...machine.element import element_bytes
 from ...machine.tile_instructions import (
     ROW_BYTES,
     TILE_ROWS,
@@ -223,4 +223,4 @@ class TileStep:
         ]
         apart = sym.Analyzer().simplify(starts[1] - starts[0])
         assert isinstance(apart, tirx.IntImm), f"rows of {buffer.name} are evenly apart: {apart}"
-        return begins, int(apart) * int(tvm.DataType(str(buffer.dtype)).bits) // 8
+        return begins, int(apart) * element_bytes(buffer.dtype)
