@@ -139,7 +139,7 @@ def parsed_knobs(words: Sequence[str]) -> dict[str, int]:
     for word in words:
         name, _, value = (part.strip() for part in word.partition("="))
         if not name or not value.isdecimal():
-            raise InputError(f"a knob is written NAME=VALUE with an integer, as in mr=8: {word!r}")
+            raise InputError(f"a knob is written NAME=VALUE, an integer from 0 on, as in mr=8: {word!r}")
         if name in knobs:
             raise InputError(f"a knob is given once: {name} is given twice")
         knobs[name] = int(value)

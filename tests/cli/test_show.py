@@ -115,6 +115,7 @@ def test_a_file_of_ones_own(run, user_file):
         (["matmul", "--shape", SHAPE, "--schedule", "conv2d"], "those that do: matmul, general"),
         (["matmul", "--shape", SHAPE, "--knob", "block_row=3"], "did you mean block_rows"),
         (["matmul", "--shape", SHAPE, "--knob", "mr=x"], "a knob is written NAME=VALUE"),
+        (["matmul", "--shape", SHAPE, "--knob", "mr=-4"], "an integer from 0 on, as in mr=8: 'mr=-4'"),
         (["matmul", "--shape", SHAPE, "--knob", "mr=1", "--knob", "mr=2"], "mr is given twice"),
         (["matmul", "--shape", SHAPE, "--knob", "lanes=3"], "knobs must keep the rule"),
         (["matmul", "--shape", SHAPE, "--schedule", "unscheduled", "--knob", "mr=1"], "has no knobs"),
