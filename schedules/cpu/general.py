@@ -148,8 +148,11 @@ def _is_simple(sch: s_tir.Schedule, name: str) -> bool:
 
 
 def _is_placed(sch: s_tir.Schedule, name: str) -> bool:
-    """Tell whether a block was moved into another's loops."""
-    return any(sch.get(loop).kind != ForKind.SERIAL for loop in sch.get_loops(sch.get_sblock(name)))
+    """Tell whether a block was moved into another's loops: a reduction's, on one thread or on all."""
+    loops = sch.get_loops(sch.get_sblock(name))
+    beside = [str(sch.get(block).name_hint) for block in sch.get_child_blocks(loops[0])]
+    reduces = any(is_reduction(sch, each) for each in beside if each != name)
+    return reduces or any(sch.get(loop).kind != ForKind.SERIAL for loop in loops)
 
 
 def _schedule_elementwise(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...machine.element import element_bits
-from ...machine.facts import facts, line_elements
+from ...machine.facts import Facts, facts, line_elements
 from ...machine.streaming_store import streams
 from ..forms import buffered_squares, skewed_squares
 from ..forms.squares import Transposition, find_transposition
@@ -37,12 +37,14 @@ _MOST_LANES, _MOST_LANES_OF_BYTES = 16, 32
 
 # Skewed squares: on 2 threads of a Zen 4 blocks of 8 lines take 0.96 to 1.0 of the time of those of 16, and
 # 1.8 of it where rows of 11 are two parts then. Rows of 8 lines are ends for a good part: buffers take 0.8 of
-# their time, at 11 lines 0.93, at 13 1.02.
-_LINES_SKEWED, _STRETCH_SKEWED, _LEAST_LINES_SKEWED = 16, 2, 12
+# their time, at 11 lines 0.93, at 13 1.02. Where L3 is far away, on 2 threads of a Xeon, at 13 lines 0.65 to
+# 0.83, at 18 0.77, at 23 0.9, of float64 at 25 0.81, at 36 0.98; of float32 at 28 and 36 1.04.
+_LINES_SKEWED, _STRETCH_SKEWED, _LEAST_LINES_SKEWED, _LEAST_LINES_FAR = 16, 2, 12, 26
 
-# These two have more; a buffer is read again while L2 still holds it.
+# These two have more; a buffer is read again while L2 still holds it. On that Xeon buffers of 2 squares along
+# the input's rows take 0.72 to 0.89 of the time of those of 4 (rows of 77 to 333), of 1 0.93 to 1.8.
 _SQUARES, _MORE_SQUARES = (1, 2, 4, 8), (16, 32, 64, 128, 256)
-_SHARE_OF_L2 = 8
+_SHARE_OF_L2, _STRETCH_BUFFERED_FAR = 8, 2
 
 # Narrower vectors written past the caches cost more than lines that are read before they are written.
 _LEAST_BITS_PAST_CACHES = 256
@@ -58,13 +60,13 @@ class _Choice:
         What is copied.
     fitting : tuple of int
         Lanes of squares that fit into it.
-    l2_bytes : int
-        What a core's L2 holds.
+    machine : Facts
+        Its caches.
     """
 
     nest: Transposition
     fitting: tuple[int, ...]
-    l2_bytes: int
+    machine: Facts
 
     @property
     def bits(self) -> int:
@@ -102,6 +104,8 @@ class _Choice:
         """Return the widest squares whose rows can be written in lines, or the ordinary ones."""
         ordinary, streamed = self.ordinary(_STRETCH_PAST_CACHES), max(self.streamed, default=0)
         skewed = max(self.skewed, default=0) if self._skews else 0
+        if self.machine.has_far_l3 and self.buffers and streamed * self.bits < _LINE_BITS:
+            streamed = 0
         if max(streamed, skewed) * self.bits >= _LEAST_BITS_PAST_CACHES:
             lanes = max(streamed, skewed)
             squares = self._in_lines(lanes) if lanes == streamed else self._in_skewed_lines(lanes)
@@ -113,8 +117,9 @@ class _Choice:
     @property
     def _skews(self) -> bool:
         """Whether rows are long enough for what skewed squares leave of them."""
-        line = line_elements(self.nest.dtype)
-        return self.nest.extents[-1] >= _LEAST_LINES_SKEWED * line and self.bits > _BYTE
+        lines = self.nest.extents[-1] / line_elements(self.nest.dtype)
+        least = _LEAST_LINES_FAR if self.machine.has_far_l3 and self.buffers else _LEAST_LINES_SKEWED
+        return lines >= least and self.bits > _BYTE
 
     def _in_lines(self, lanes: int) -> dict[str, int]:
         whole_lines = lanes * self.bits >= _LINE_BITS
@@ -129,9 +134,10 @@ class _Choice:
         return {"squares": squares, "stretch": _STRETCH_SKEWED, "ahead": 1, "skewed": 1}
 
     def _in_buffers(self, lanes: int) -> dict[str, int]:
-        row, room = SQUARES_OF_BLOCK * lanes**2 * self.bits // _BYTE, self.l2_bytes // _SHARE_OF_L2
+        stretch = _STRETCH_BUFFERED_FAR if self.machine.has_far_l3 else SQUARES_OF_BLOCK
+        row, room = stretch * lanes**2 * self.bits // _BYTE, self.machine.l2_bytes // _SHARE_OF_L2
         squares = max(squares for squares in _SQUARES + _MORE_SQUARES if squares * row <= max(room, row))
-        return {"squares": squares, "stretch": SQUARES_OF_BLOCK}
+        return {"squares": squares, "stretch": stretch}
 
 
 def transpose_space(func: Any, target: Any) -> KnobSpace | None:
@@ -143,7 +149,7 @@ def transpose_space(func: Any, target: Any) -> KnobSpace | None:
     fitting = tuple(lanes for lanes in _LANES if lanes <= min(*nest.sides, widest))
     if not fitting:
         return None
-    choice = _Choice(nest, fitting, facts(target).l2_bytes)
+    choice = _Choice(nest, fitting, facts(target))
     past = exceeds_caches(func, target)
     default = choice.past_caches() if past else choice.ordinary(STRETCH)
     written_otherwise = default["buffered"] or default["skewed"]

@@ -175,7 +175,10 @@ def _can_be_lines(outer: Sequence[Any], pieces: Sequence[_Piece]) -> bool:
     """
     lanes, analyzer = pieces[0].lanes, sym.Analyzer()
     starts = [piece.start() for piece in pieces]
-    if lanes % line_elements(str(pieces[0].store.buffer.dtype)) or pieces[0].is_short or None in starts:
+    # An expression is equal to None in an expression.
+    if any(start is None for start in starts) or pieces[0].is_short:
+        return False
+    if lanes % line_elements(str(pieces[0].store.buffer.dtype)):
         return False
     if any(piece.lanes != lanes or (piece.is_short and piece.steps is not None) for piece in pieces):
         return False

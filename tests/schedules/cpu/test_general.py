@@ -499,3 +499,17 @@ def test_a_mean_of_lines_shorter_than_a_vector_is_right(dtype, shape, target, as
     assert_right(
         workload, GENERAL.scheduled(workload.func, target, {"lanes": 32 if dtype != "float32" else 8})
     )
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype"), [("mean", "float32"), ("sum", "float16"), ("sum", "bfloat16")]
+)
+@pytest.mark.parametrize("knobs", [{"stream": 1}, {"rows": 2}])
+def test_what_is_computed_in_the_loops_of_a_reduction_stays_there(
+    operator, dtype, knobs, target, assert_right
+):
+    """On one thread these are serial, and were taken for loops of its own."""
+    workload = ts.workload(operator, dtype=dtype, a=8, b=5, c=8, d=12, axes="abc")
+    schedule = GENERAL.scheduled(workload.func, target, {"lanes": 16, **knobs})
+    assert loop_kinds(workload.func, target, {"lanes": 16, **knobs}) == {"serial"}
+    assert_right(workload, schedule)

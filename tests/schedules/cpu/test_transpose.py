@@ -1,5 +1,6 @@
 """Transpositions: which are found, that squares in registers are right, and that traces find them."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -11,9 +12,11 @@ from tunesmith.machine.errors import InputError
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.code_generation import finished, generate_code
+from tunesmith.schedules.cpu import transpose_space
 from tunesmith.schedules.cpu.transpose import TRANSPOSE, squares_in_block
 from tunesmith.schedules.forms import buffered_squares, skewed_squares
 from tunesmith.schedules.forms.squares import find_transposition, restate
+from tunesmith.schedules.passes import streaming
 from tunesmith.schedules.transposition import transposition_intrinsic
 from tunesmith.tuning.processes.worker_group import WorkerGroup
 from tunesmith.tuning.records.compilation import trace_text
@@ -118,6 +121,7 @@ def test_a_trace_is_replayed_where_the_intrinsic_is_unknown(target, tmp_path):
     trace.write_text(trace_text(schedule))
     code = f"""
 import tunesmith as ts
+from tunesmith.schedules.passes import streaming
 from tunesmith.schedules.transposition import transposition_intrinsic
 from tunesmith.tuning.records.compilation import replay_trace
 w = ts.workload("transpose", c=64, d=96, order="abdc")
@@ -292,3 +296,36 @@ def test_past_the_caches_lines_are_written_in_pairs(dtype, rows, squares):
     workload = ts.workload("transpose", dtype=dtype, a=1, b=1, c=rows, d=4096, order="abdc")
     default = TRANSPOSE.space(workload.func, target).default
     assert (default["stream"], default["squares"]) == (1, squares)
+
+
+@pytest.mark.parametrize(
+    ("rows", "least", "blocks"),
+    # Whole squares; fewer, longer blocks where squares would reach back over most of themselves; one only.
+    [(256, 32, 8), (100, 32, 2), (200, 32, 5), (250, 32, 4), (64, 32, 2), (63, 32, 1), (20, 32, 1)],
+)
+def test_blocks_by_way_of_a_buffer_share_little(rows, least, blocks):
+    assert buffered_squares._count_of_blocks(rows, least, 16) == blocks
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "far", "form"),
+    [
+        ("float32", 184, False, ("stream",)),  # squares of half lines
+        ("float32", 184, True, ("stream", "buffered")),
+        ("float32", 208, True, ("stream",)),
+        ("float32", 289, False, ("stream", "skewed")),
+        ("float32", 289, True, ("stream", "buffered")),
+        ("float32", 441, True, ("stream", "skewed")),
+        ("float64", 196, True, ("stream", "buffered")),
+        ("float16", 401, True, ("stream", "skewed")),
+    ],
+)
+def test_past_an_l3_that_is_far_away_short_rows_go_by_way_of_a_buffer(dtype, rows, far, form, monkeypatch):
+    target = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
+    machine = replace(facts(target), l2_bytes=2 << 20, l3_bytes=(300 if far else 32) << 20)
+    for module in (transpose_space, streaming):
+        monkeypatch.setattr(module, "facts", lambda _: machine)
+    workload = of({"a": 800, "c": rows, "d": 256, "order": "abdc"}, dtype)
+    default = TRANSPOSE.space(workload.func, target).default
+    assert tuple(name for name in ("stream", "buffered", "skewed") if default[name]) == form
+    assert default["stretch"] == 2 or not far or form == ("stream",)
