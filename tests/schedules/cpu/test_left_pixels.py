@@ -1,12 +1,16 @@
 """Vectors of pixels and dot products of those left: where, that all points are right, traces, registers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tunesmith as ts
 from tunesmith.machine.errors import InputError
+from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import summing_loops
+from tunesmith.schedules.cpu import left_pixels
 from tunesmith.schedules.cpu.left_pixels import LEFT_PIXELS
 from tunesmith.schedules.forms.left_pixels import find_left_pixels, restate
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
@@ -82,6 +86,14 @@ def test_threads_share_copies_where_each_has_few_channels():
     func = convolution(ci=512, co=512).func
     few, many = (target_of("x86-64-v4", cores=cores) for cores in (2, 32))
     assert [LEFT_PIXELS.space(func, machine).default["ahead"] for machine in (few, many)] == [0, 1]
+
+
+@pytest.mark.parametrize(("far", "depth"), [(False, 144), (True, 576)])
+def test_longer_rows_of_weights_are_read_where_l3_is_far_away(far, depth, monkeypatch):
+    machine = replace(facts(AVX512), l2_bytes=2 << 20, l3_bytes=(300 if far else 32) << 20)
+    monkeypatch.setattr(left_pixels, "facts", lambda _: machine)
+    shape = {"n": 1, "h": 7, "w": 7, "ci": 512, "co": 512, "kh": 3, "kw": 3, "padding": 1, "layout": "NCHW"}
+    assert LEFT_PIXELS.space(ts.workload("conv2d", **shape).func, AVX512).default["depth"] == depth
 
 
 def test_parts_of_a_sum_are_whole_windows_and_stay_in_l2():
