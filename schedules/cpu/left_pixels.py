@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from tvm import s_tir
 
 from ...machine.facts import Facts, facts
-from ..analysis import block_of
+from ..analysis import block_names, block_of
 from ..forms.im2col import TAPS, WINDOWS
 from ..forms.left_pixels import (
     DOTS,
@@ -64,6 +64,11 @@ _LEAST_CHANNELS = 64
 # More images are as fast, or faster, by their channels: time over `conv2d_channels_first`, 7x7 of 2048 to 512
 # and back, 4 images 0.80 and 0.86, 8 0.83 and 0.90, 16 0.98 and 1.05, 64 1.04 and 1.6.
 _MOST_IMAGES = 8
+
+# Where no pixel is left, others turn the weight for windows of several taps, or copy more of the image. On 2
+# threads of a Xeon time over `conv2d_channels_first` of 1, 4, 9, 16, 25, 49 vectors: 0.43 to 0.48, 0.35 to
+# 0.5, 0.68 to 0.86, 0.65 to 0.89, 0.97, 1.75.
+_MOST_WHOLE_VECTORS = 16
 
 # Sums of fewer parts LLVM unrolls, and keeps those of one while it computes the next: 7x7 pixels of 256 to
 # 1024 channels take 2.4 times as long with AVX2.
@@ -115,11 +120,14 @@ def schedule_left_pixels(
     sch.unroll(vector)
     sch.vectorize(lane)
     sch.parallel(block)
+    names = block_names(sch)
     for name in (LEFT, TOTAL):
-        sch.compute_at(sch.get_sblock(name), block, preserve_unit_loops=True)
+        if name in names:
+            sch.compute_at(sch.get_sblock(name), block, preserve_unit_loops=True)
     part = _add_parts(sch, lanes, mr)
     _sum_products(sch, lanes, nr)
-    _sum_dots(sch)
+    if DOTS in names:
+        _sum_dots(sch)
     _copy_windows(sch, part, [int(extent) for extent in taps[2:]], line, lanes, ahead)
 
 
@@ -130,7 +138,8 @@ def _add_parts(sch: s_tir.Schedule, lanes: int, mr: int) -> Any:
     tile, row = sch.split(channel, [None, mr])
     unroll_tile(sch, [part, tile, image], row, column, lanes)
     for name in (PRODUCTS, DOTS):
-        sch.compute_at(sch.get_sblock(name), image, preserve_unit_loops=True)
+        if name in block_names(sch):
+            sch.compute_at(sch.get_sblock(name), image, preserve_unit_loops=True)
     sch.decompose_reduction(total, part)
     return part
 
@@ -158,9 +167,11 @@ def _copy_windows(
     sch: s_tir.Schedule, part: Any, window: list[int], line: int, lanes: int, ahead: int
 ) -> None:
     """Copy what is under windows, in vectors of lines of pixels: first, or in the loop over parts."""
-    windows, left = (sch.get_sblock(name) for name in (WINDOWS, LEFT_WINDOWS))
+    windows, *left = copies = [
+        sch.get_sblock(name) for name in (WINDOWS, LEFT_WINDOWS) if name in block_names(sch)
+    ]
     if not ahead:
-        for block in (windows, left):
+        for block in copies:
             sch.compute_at(block, part, preserve_unit_loops=True)
     *_, along, pixel = sch.get_loops(windows)
     channel, *taps = sch.split(along, [None, *window])
@@ -173,11 +184,12 @@ def _copy_windows(
     if ahead:
         images, *_ = sch.get_loops(windows)
         sch.parallel(sch.fuse(images, channel))
-        *others, k = sch.get_loops(left)
-        channel, *taps = sch.split(k, [None, *window])
-        for tap in taps:
-            sch.unroll(tap)
-        sch.parallel(sch.fuse(*others, channel))
+        for block in left:
+            *others, k = sch.get_loops(block)
+            channel, *taps = sch.split(k, [None, *window])
+            for tap in taps:
+                sch.unroll(tap)
+            sch.parallel(sch.fuse(*others, channel))
 
 
 class _Shape(NamedTuple):
@@ -214,8 +226,10 @@ def _is_worth_it(shape: _Shape, lanes: int) -> bool:
     vectors, pixels = shape.whole // lanes, shape.whole + shape.left
     work = shape.images * shape.channels * shape.summed * pixels
     few = shape.channels < _LEAST_CHANNELS or shape.images > _MOST_IMAGES or work < LEAST_PARALLEL_SUMS
-    if few or not vectors or not shape.left:
+    if few or not vectors:
         return False
+    if not shape.left:
+        return shape.taps > 1 and vectors <= _MOST_WHOLE_VECTORS
     of_dots = shape.left * (1 / lanes + _OF_DOT + _OF_LANES / shape.summed)
     return vectors + of_dots < _WORTH_DOTS * (vectors + 1)
 

@@ -1,4 +1,4 @@
-"""A convolution of channels first whose pixels are vectors, and those that are left dot products.
+"""A convolution of channels first whose pixels are vectors, and those that are left, if any, dot products.
 
 49 pixels are three vectors of 16 and a pixel, for which a fourth vector would be computed: a quarter of all
 multiply-adds. Along the sum its lanes do as much as those of others. The sum is cut into parts of ``depth``,
@@ -80,9 +80,9 @@ def restate(func: Any, lanes: int, depth: int) -> Any:
         )
     whole, left = vectors_of_pixels(found, lanes)
     summed = prod(map(int, found.weight.source.shape[1:]))
-    if not whole or not left or depth % lanes or summed % depth:
+    if not whole or depth % lanes or summed % depth:
         raise InputError(
-            f"vectors of {lanes} pixels leave none, or {summed} products are no parts of {depth}"
+            f"there is no vector of {lanes} pixels, or {summed} products are no parts of {depth}"
         )
     given = [found.image, found.weight.source, *found.beside, found.output]
     new = with_flat_taps(of_stages(func, given, _define(found, lanes, depth)), found.weight.source)
@@ -91,61 +91,69 @@ def restate(func: Any, lanes: int, depth: int) -> Any:
     def by_pixel(n: Any, o: Any, first: Any, *place: Any) -> tuple[Any, Any, Any]:
         return n, o, flat(extents[1:], first, place)
 
-    return with_block_order(new, OUTPUT, by_pixel, TOTAL, LEFT)
+    return with_block_order(new, OUTPUT, by_pixel, *((TOTAL, LEFT) if left else (TOTAL,)))
 
 
 def _define(found: ChannelsFirst, lanes: int, depth: int) -> list[Any]:
     """Return the TE tensors image, weight, what is added, and the output."""
     images, outputs, *extents = map(int, found.output.shape)
     x, w, *others = placeholders([found.image, found.weight.source, *found.beside])
-    (whole, left), all_summed = vectors_of_pixels(found, lanes), prod(map(int, w.shape[1:]))
-    pixel, taps, parts = pixels_under_windows(found, x), flat_taps(w), all_summed // depth
+    (whole, left), summed = vectors_of_pixels(found, lanes), prod(map(int, w.shape[1:]))
+    pixel, taps, parts = pixels_under_windows(found, x), flat_taps(w), summed // depth
 
-    def product(tap: Any, data: Any) -> Any:
-        return replaced(summed_term(found.block), {found.weight: tap, found.data: data})
+    def product(o: Any, k: Any, data: Any) -> Any:
+        return replaced(summed_term(found.block), {found.weight: taps[o, k], found.data: data})
 
-    windows = te.compute(
-        (images, all_summed, whole), lambda n, k, s: pixel(n, unflat(extents[1:], s), k), name=WINDOWS
+    def window(n: Any, s: Any, k: Any) -> Any:
+        return pixel(n, unflat(extents[1:], s), k)
+
+    windows = te.compute((images, summed, whole), lambda n, k, s: window(n, s, k), name=WINDOWS)
+    along, j = te.reduce_axis((0, depth), "k"), te.reduce_axis((0, parts), "j")
+
+    def of_vector(j: Any, n: Any, o: Any, s: Any) -> Any:
+        k = j * depth + along
+        return te.sum(product(o, k, windows[n, k, s]), axis=along)
+
+    products = te.compute((parts, images, outputs, whole), of_vector, name=PRODUCTS)
+    left_windows: Any = (
+        te.compute((images, left, summed), lambda n, at, k: window(n, at + whole, k), name=LEFT_WINDOWS)
+        if left
+        else None
     )
-    left_windows = te.compute(
-        (images, left, all_summed),
-        lambda n, at, k: pixel(n, unflat(extents[1:], at + whole), k),
-        name=LEFT_WINDOWS,
-    )
-    k, steps = te.reduce_axis((0, depth), "k"), te.reduce_axis((0, depth // lanes), "steps")
-    products = te.compute(
-        (parts, images, outputs, whole),
-        lambda j, n, o, s: te.sum(product(taps[o, j * depth + k], windows[n, j * depth + k, s]), axis=k),
-        name=PRODUCTS,
-    )
+    steps, lane = te.reduce_axis((0, depth // lanes), "steps"), te.reduce_axis((0, lanes), "v")
 
-    def dot(j: Any, n: Any, o: Any, at: Any, v: Any) -> Any:
-        along = j * depth + steps * lanes + v
-        return te.sum(product(taps[o, along], left_windows[n, at, along]), axis=steps)
+    def of_left(j: Any, n: Any, o: Any, at: Any, v: Any) -> Any:
+        k = j * depth + steps * lanes + v
+        return te.sum(product(o, k, left_windows[n, at, k]), axis=steps)
 
-    dots = te.compute((parts, images, outputs, left, lanes), dot, name=DOTS)
-    j, v = te.reduce_axis((0, parts), "j"), te.reduce_axis((0, lanes), "v")
+    dots: Any = te.compute((parts, images, outputs, left, lanes), of_left, name=DOTS) if left else None
 
     def part(n: Any, o: Any, s: Any) -> Any:
-        beyond = s - whole
-        return tirx.if_then_else(
-            s < whole, products[j, n, o, s], dots[j, n, o, beyond // lanes, beyond % lanes]
-        )
+        vector, beyond = products[j, n, o, s], s - whole
+        if not left:
+            return vector
+        return tirx.if_then_else(s < whole, vector, dots[j, n, o, beyond // lanes, beyond % lanes])
 
     total = te.compute(
         (images, outputs, whole + left * lanes), lambda *at: te.sum(part(*at), axis=j), name=TOTAL
     )
-    lasts = te.compute(
-        (images, outputs, left),
-        lambda n, o, at: te.sum(total[n, o, whole + at * lanes + v], axis=v),
-        name=LEFT,
+    lasts: Any = (
+        te.compute(
+            (images, outputs, left),
+            lambda n, o, at: te.sum(total[n, o, whole + at * lanes + lane], axis=lane),
+            name=LEFT,
+        )
+        if left
+        else None
     )
     tensors = dict(zip(found.beside, others, strict=True))
 
     def output(*index: Any) -> Any:
         n, o, first, *place = index
         s = flat(extents[1:], first, place)
-        sums = tirx.if_then_else(s < whole, total[n, o, s], lasts[n, o, s - whole])
+        sums = (
+            tirx.if_then_else(s < whole, total[n, o, s], lasts[n, o, s - whole]) if left else total[n, o, s]
+        )
         return found.finished(sums, tensors, index)
 
     return [x, w, *others, te.compute(found.output.shape, output, name=OUTPUT)]

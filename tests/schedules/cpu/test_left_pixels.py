@@ -40,11 +40,14 @@ WORKLOADS = {
     "two_left": convolution(h=5, w=10, bias=1),
     "lines_of_all_vectors": convolution(h=1, w=67, kh=1, kw=3, padding=0, ci=128, co=70),
     "long_lines": convolution(h=7, w=31, dilation=2, padding=0),
+    "no_pixel_left": convolution(h=8, w=8, **ENDED),
+    "no_pixel_left_strided": convolution(n=2, h=7, w=8, ci=128, stride=2, bias=1),
     "wide_window": convolution(kh=5, kw=5, padding=2, ci=64, co=80),
 }
 OTHERS = {
     "channels_last": convolution(layout="NHWC"),
-    "whole_vectors": convolution(h=8, w=8),
+    "whole_vectors_pointwise": convolution(h=8, w=8, ci=256, kh=1, kw=1, padding=0),
+    "too_many_whole_vectors": convolution(h=17, w=16),
     "no_vector": convolution(h=2, w=3),
     "many_left": convolution(h=5, w=5, ci=512),
     "many_vectors": convolution(h=17, w=17),
@@ -73,7 +76,7 @@ def test_others_are_left_alone(name):
 
 def test_every_knob_is_right(assert_right, target):
     """Parts that end within a window, several panels, one block, copies before and between."""
-    for name in ("padded", "strided", "several_images"):
+    for name in ("padded", "strided", "several_images", "no_pixel_left"):
         func = WORKLOADS[name].func
         space = LEFT_PIXELS.space(func, AVX512)
         drawn = np.random.default_rng(0).permutation(len(space.points))[:3]
@@ -148,5 +151,5 @@ def test_a_trace_begins_with_the_form_and_is_replayed():
 def test_other_vectors_and_parts_are_refused(lanes, depth):
     func = WORKLOADS["padded"].func
     assert find_left_pixels(func) is not None
-    with pytest.raises(InputError, match=rf"vectors of {lanes} pixels leave none, or 576 products are no"):
+    with pytest.raises(InputError, match=rf"there is no vector of {lanes} pixels, or 576 products are no"):
         restate(func, lanes, depth)
