@@ -174,10 +174,7 @@ def _copy_windows(
         for block in copies:
             sch.compute_at(block, part, preserve_unit_loops=True)
     *_, along, pixel = sch.get_loops(windows)
-    channel, *taps = sch.split(along, [None, *window])
-    for tap, extent in zip(taps, window, strict=True):
-        if extent <= MOST_TAPS:
-            sch.unroll(tap)
+    channel = _channels(sch, along, window)
     at_once = _side_by_side(window, line, int(sch.get(pixel).extent), lanes)
     _, pixel = sch.split(pixel, [None, at_once])
     sch.vectorize(pixel)
@@ -185,11 +182,17 @@ def _copy_windows(
         images, *_ = sch.get_loops(windows)
         sch.parallel(sch.fuse(images, channel))
         for block in left:
-            *others, k = sch.get_loops(block)
-            channel, *taps = sch.split(k, [None, *window])
-            for tap in taps:
-                sch.unroll(tap)
-            sch.parallel(sch.fuse(*others, channel))
+            *others, along = sch.get_loops(block)
+            sch.parallel(sch.fuse(*others, _channels(sch, along, window)))
+
+
+def _channels(sch: s_tir.Schedule, along: Any, window: list[int]) -> Any:
+    """Split what is summed into channels and taps, whose places are known then; return the first loop."""
+    channel, *taps = sch.split(along, [None, *window])
+    for tap, extent in zip(taps, window, strict=True):
+        if extent <= MOST_TAPS:
+            sch.unroll(tap)
+    return channel
 
 
 class _Shape(NamedTuple):

@@ -142,7 +142,7 @@ class _Blocks:
 
     @property
     def pitch(self) -> int:
-        """Elements from a row in the buffer to the next; by a line more, rows of a page keep their places."""
+        """Elements from a row in the buffer to the next: a line more, or rows of a page collide."""
         return self.part if self.whole_rows else ceil(self.part / self.line) * self.line + self.line
 
     def nest(self, ahead: bool) -> Any:
@@ -191,10 +191,8 @@ class _Blocks:
     def _squares(self, place: Sequence[Any], buffer: Any) -> Any:
         """Return the loops over the squares of a block."""
         across, along = _index("across"), _index("along")
-        row, start = (
-            vector_start(across, self.block, self.lanes),
-            vector_start(along, self.part, self.lanes),
-        )
+        row = vector_start(across, self.block, self.lanes)
+        start = vector_start(along, self.part, self.lanes)
         at = [p + {self.found.row: row, len(place) - 1: start}.get(n, 0) for n, p in enumerate(place)]
         steps, rows = turned_square(self.found, at, self.lanes)
         turned = [buffer.vstore([(row + n) * self.pitch + start], vector) for n, vector in enumerate(rows)]
