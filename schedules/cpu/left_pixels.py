@@ -291,10 +291,14 @@ def _fits(mr: int, vectors: int, registers: int) -> bool:
 
 
 def _default(shape: _Shape, machine: Facts, depths: tuple[int, ...]) -> dict[str, int] | None:
-    """Choose the cheapest tile, and parts of whole windows that stay in L2; None where there are none."""
+    """Choose the cheapest tile, and parts that stay in L2, of whole windows if there are such.
+
+    Parts of others have their windows copied first, all of them. None where there are no parts or no tiles.
+    """
     lanes = machine.lanes("float32")
     kept = machine.l2_bytes // 2 // (shape.images * shape.whole * _ITEM)
-    parts = [depth for depth in depths if 2 * lanes <= depth <= kept and depth % shape.taps == 0]
+    whole = [depth for depth in depths if depth % shape.taps == 0]
+    parts = [depth for depth in whole or depths if 2 * lanes <= depth <= kept]
     tiles = [
         (mr, vectors)
         for mr in divisors(shape.channels, ROW_STREAMS)
@@ -312,7 +316,7 @@ def _default(shape: _Shape, machine: Facts, depths: tuple[int, ...]) -> dict[str
         "mr": mr,
         "nr": vectors * lanes,
         "block_rows": block_rows,
-        "ahead": int(_COPIES * shape.copies > mr * block_rows * shape.whole // lanes),
+        "ahead": int(not whole or _COPIES * shape.copies > mr * block_rows * shape.whole // lanes),
     }
 
 

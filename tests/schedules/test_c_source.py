@@ -98,7 +98,8 @@ def test_what_a_form_fetches_is_fetched(check):
     knobs = {"stream": 1, "buffered": 1, "squares": 16, "stretch": 4, "ahead": 1}
     (rule,) = (each for each in rules_for(workload.func, target) if each.name == "transpose")
     source = c_source(rule.scheduled(workload.func, target, knobs), "kernel")
-    assert source.count("__builtin_prefetch(&x[") == 1
+    # Beside each line that is written, and before the first what the next block reads more.
+    assert source.count("__builtin_prefetch(&x[") == 2
     check(source, workload, "kernel")
 
 

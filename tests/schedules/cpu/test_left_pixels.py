@@ -42,6 +42,7 @@ WORKLOADS = {
     "long_lines": convolution(h=7, w=31, dilation=2, padding=0),
     "no_pixel_left": convolution(h=8, w=8, **ENDED),
     "no_pixel_left_strided": convolution(n=2, h=7, w=8, ci=128, stride=2, bias=1),
+    "no_parts_of_whole_windows": convolution(ci=48, **ENDED),
     "wide_window": convolution(kh=5, kw=5, padding=2, ci=64, co=80),
 }
 OTHERS = {
@@ -103,6 +104,9 @@ def test_parts_of_a_sum_are_whole_windows_and_stay_in_l2():
     for name in ("padded", "wide_window"):
         taps = np.prod(WORKLOADS[name].args[1].shape[2:])
         assert LEFT_PIXELS.space(WORKLOADS[name].func, AVX512).default["depth"] % taps == 0
+    # Of 432 products no part is whole windows and vectors: all windows are copied first.
+    within = LEFT_PIXELS.space(WORKLOADS["no_parts_of_whole_windows"].func, AVX512).default
+    assert (within["depth"], within["ahead"]) == (48, 1)
     wide = {"kh": 5, "kw": 5, "padding": 2}
     one, eight = (LEFT_PIXELS.space(convolution(n=n, **wide).func, AVX512) for n in (1, 8))
     assert one.default["depth"] == 400 and eight is None
