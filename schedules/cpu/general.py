@@ -31,8 +31,7 @@ from typing import Any
 from tvm import s_tir
 from tvm.tirx import ForKind
 
-from ...machine.element import element_bits
-from ...machine.facts import LINE_BYTES, line_elements
+from ...machine.element import element_bits, element_bytes
 from ...machine.streaming_store import streams
 from ...machine.vector_math import POLYNOMIAL_CALLS
 from ..analysis import (
@@ -217,8 +216,8 @@ def _fetch(sch: s_tir.Schedule, name: str, ahead: int) -> None:
     *around, vector = sch.get_loops(block)
     steps = [loop for loop in around if sch.get(loop).kind != ForKind.UNROLLED]
     if steps and sch.get(vector).kind == ForKind.VECTORIZED:
-        elements = ahead * line_elements(str(sch.get(block).writes[0].source.dtype)) / LINE_BYTES
-        fetch_ahead(sch, steps[-1], steps[-1], ceil(elements / int(sch.get(vector).extent)))
+        vector_bytes = int(sch.get(vector).extent) * element_bytes(sch.get(block).writes[0].source.dtype)
+        fetch_ahead(sch, steps[-1], steps[-1], ceil(ahead / vector_bytes))
 
 
 def _take_rows(sch: s_tir.Schedule, outer: list[Any], tiles: Any, rows: int) -> Any:

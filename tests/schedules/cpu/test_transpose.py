@@ -121,7 +121,6 @@ def test_a_trace_is_replayed_where_the_intrinsic_is_unknown(target, tmp_path):
     trace.write_text(trace_text(schedule))
     code = f"""
 import tunesmith as ts
-from tunesmith.schedules.passes import streaming
 from tunesmith.schedules.transposition import transposition_intrinsic
 from tunesmith.tuning.records.compilation import replay_trace
 w = ts.workload("transpose", c=64, d=96, order="abdc")
