@@ -16,6 +16,7 @@ so that what is read of the weight is still near when the dot products read it a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -108,52 +109,57 @@ def _define(found: ChannelsFirst, lanes: int, depth: int) -> list[Any]:
         return pixel(n, unflat(extents[1:], s), k)
 
     windows = te.compute((images, summed, whole), lambda n, k, s: window(n, s, k), name=WINDOWS)
-    along, j = te.reduce_axis((0, depth), "k"), te.reduce_axis((0, parts), "j")
+    along = te.reduce_axis((0, depth), "k")
 
     def of_vector(j: Any, n: Any, o: Any, s: Any) -> Any:
         k = j * depth + along
         return te.sum(product(o, k, windows[n, k, s]), axis=along)
 
-    products = te.compute((parts, images, outputs, whole), of_vector, name=PRODUCTS)
-    left_windows: Any = (
-        te.compute((images, left, summed), lambda n, at, k: window(n, at + whole, k), name=LEFT_WINDOWS)
-        if left
-        else None
-    )
-    steps, lane = te.reduce_axis((0, depth // lanes), "steps"), te.reduce_axis((0, lanes), "v")
+    products, dots = te.compute((parts, images, outputs, whole), of_vector, name=PRODUCTS), None
+    if left:
+        left_windows = te.compute(
+            (images, left, summed), lambda n, at, k: window(n, at + whole, k), name=LEFT_WINDOWS
+        )
+        steps = te.reduce_axis((0, depth // lanes), "steps")
 
-    def of_left(j: Any, n: Any, o: Any, at: Any, v: Any) -> Any:
-        k = j * depth + steps * lanes + v
-        return te.sum(product(o, k, left_windows[n, at, k]), axis=steps)
+        def of_left(j: Any, n: Any, o: Any, at: Any, v: Any) -> Any:
+            k = j * depth + steps * lanes + v
+            return te.sum(product(o, k, left_windows[n, at, k]), axis=steps)
 
-    dots: Any = te.compute((parts, images, outputs, left, lanes), of_left, name=DOTS) if left else None
+        dots = te.compute((parts, images, outputs, left, lanes), of_left, name=DOTS)
+    sums, tensors = _sums(products, dots), dict(zip(found.beside, others, strict=True))
+
+    def output(*index: Any) -> Any:
+        n, o, first, *place = index
+        return found.finished(sums(n, o, flat(extents[1:], first, place)), tensors, index)
+
+    return [x, w, *others, te.compute(found.output.shape, output, name=OUTPUT)]
+
+
+def _sums(products: Any, dots: Any | None) -> Callable[[Any, Any, Any], Any]:
+    """Return what gives the sum of an image, an output and a pixel; without dots no pixel is left."""
+    parts, images, outputs, whole = map(int, products.shape)
+    j = te.reduce_axis((0, parts), "j")
+    if dots is None:
+        total = te.compute(
+            (images, outputs, whole), lambda n, o, s: te.sum(products[j, n, o, s], axis=j), name=TOTAL
+        )
+        return lambda n, o, s: total[n, o, s]
+    *_, left, lanes = map(int, dots.shape)
 
     def part(n: Any, o: Any, s: Any) -> Any:
-        vector, beyond = products[j, n, o, s], s - whole
-        if not left:
-            return vector
-        return tirx.if_then_else(s < whole, vector, dots[j, n, o, beyond // lanes, beyond % lanes])
+        beyond = s - whole
+        return tirx.if_then_else(
+            s < whole, products[j, n, o, s], dots[j, n, o, beyond // lanes, beyond % lanes]
+        )
 
     total = te.compute(
         (images, outputs, whole + left * lanes), lambda *at: te.sum(part(*at), axis=j), name=TOTAL
     )
-    lasts: Any = (
-        te.compute(
-            (images, outputs, left),
-            lambda n, o, at: te.sum(total[n, o, whole + at * lanes + lane], axis=lane),
-            name=LEFT,
-        )
-        if left
-        else None
+    lane = te.reduce_axis((0, lanes), "v")
+    lasts = te.compute(
+        (images, outputs, left),
+        lambda n, o, at: te.sum(total[n, o, whole + at * lanes + lane], axis=lane),
+        name=LEFT,
     )
-    tensors = dict(zip(found.beside, others, strict=True))
-
-    def output(*index: Any) -> Any:
-        n, o, first, *place = index
-        s = flat(extents[1:], first, place)
-        sums = (
-            tirx.if_then_else(s < whole, total[n, o, s], lasts[n, o, s - whole]) if left else total[n, o, s]
-        )
-        return found.finished(sums, tensors, index)
-
-    return [x, w, *others, te.compute(found.output.shape, output, name=OUTPUT)]
+    return lambda n, o, s: tirx.if_then_else(s < whole, total[n, o, s], lasts[n, o, s - whole])

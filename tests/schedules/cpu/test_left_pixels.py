@@ -10,7 +10,7 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules import rules_for
 from tunesmith.schedules.assembly import summing_loops
-from tunesmith.schedules.cpu import left_pixels
+from tunesmith.schedules.cpu import left_pixels_space
 from tunesmith.schedules.cpu.left_pixels import LEFT_PIXELS
 from tunesmith.schedules.forms.left_pixels import find_left_pixels, restate
 from tunesmith.tuning.records.compilation import build, replay_trace, trace_text
@@ -95,7 +95,7 @@ def test_threads_share_copies_where_each_has_few_channels():
 @pytest.mark.parametrize(("far", "depth"), [(False, 144), (True, 576)])
 def test_longer_rows_of_weights_are_read_where_l3_is_far_away(far, depth, monkeypatch):
     machine = replace(facts(AVX512), l2_bytes=2 << 20, l3_bytes=(300 if far else 32) << 20)
-    monkeypatch.setattr(left_pixels, "facts", lambda _: machine)
+    monkeypatch.setattr(left_pixels_space, "facts", lambda _: machine)
     shape = {"n": 1, "h": 7, "w": 7, "ci": 512, "co": 512, "kh": 3, "kw": 3, "padding": 1, "layout": "NCHW"}
     assert LEFT_PIXELS.space(ts.workload("conv2d", **shape).func, AVX512).default["depth"] == depth
 
