@@ -36,8 +36,8 @@ _NOT_QUICK = ("tirx.RemoveNoOp", "s_tir.RenormalizeSplitPattern", "tirx.CommonSu
 # Passes of TVM that find nothing to do in plain loops over flat buffers for a CPU: they take each index apart
 # to find that out, a tenth to a fifth of the time of all passes.
 _OF_BLOCKS = (
-    *("s_tir.LowerMatchBuffer", "s_tir.InjectPermutedLayout", "s_tir.InjectSoftwarePipeline"),
-    *("tirx.FlattenBuffer", "s_tir.InjectVirtualThread"),
+    *("s_tir.CompactBufferAllocation", "s_tir.LowerMatchBuffer", "s_tir.InjectPermutedLayout"),
+    *("s_tir.InjectSoftwarePipeline", "tirx.FlattenBuffer", "s_tir.InjectVirtualThread"),
 )
 # A pass that `finished` ends with, and TVM runs twice more: 4 % of the time in which a kernel is compiled.
 # Kernels take as long without (21 of them).

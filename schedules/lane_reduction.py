@@ -65,12 +65,12 @@ def arrange_parts(
     block = sch.get_sblock(name)
     kept, reduced = loops_by_kind(sch, block, depth)
     parts, rows = kept[:dimensions], kept[dimensions:]
-    width, pieces = prod(int(sch.get(loop).extent) for loop in parts), []
+    width, pieces = _iterations(sch, parts), []
     if piece and piece % width == 0:
         *pieces, reduced[0] = sch.split(reduced[0], [None, piece // width])
     sch.reorder(*pieces, *rows, *reduced, *parts)
     part = sch.fuse(*parts)
-    steps = prod(int(sch.get(loop).extent) for loop in (*pieces, *reduced))
+    steps = _iterations(sch, (*pieces, *reduced))
     few = lanes and 1 < steps <= _FEW_STEPS and not has_condition(sch, name)
     if few and width > lanes and width % lanes == 0:
         vectors, part = sch.split(part, [None, lanes])
@@ -102,20 +102,25 @@ def vectors_of_parts(
     Returns
     -------
     int
-        0 where elements are not computed one by one, or their row is not whole parts.
+        0 where elements are not computed one by one, or their row is not whole parts, or shorter than what
+        is reduced: see `whole_rows`.
     """
     block = sch.get_sblock(computed)
     readers = [str(sch.get(reader).name_hint) for reader in sch.get_consumers(block)]
     kept, reduced = loops_by_kind(sch, block, depth)
     if not dimensions or name not in readers or reduced or not kept:
         return 0
-    loops, _ = loops_by_kind(sch, sch.get_sblock(name), depth)
-    parts, rows = loops[:dimensions], loops[dimensions:]
-    if len(kept) <= len(rows):
-        # One value a row, as a mean is.
+    loops, sums = loops_by_kind(sch, sch.get_sblock(name), depth)
+    parts, elements = loops[:dimensions], kept[len(loops) - dimensions :]
+    width, length = _iterations(sch, parts), _iterations(sch, elements)
+    if not elements or width * _iterations(sch, sums) != length:
+        # One value a row, as a mean is, or less than all of it.
         return 0
-    width = prod(int(sch.get(part).extent) for part in parts)
     return width // lanes if width % lanes == 0 == int(sch.get(kept[-1]).extent) % width else 0
+
+
+def _iterations(sch: s_tir.Schedule, loops: Sequence[Any]) -> int:
+    return prod(int(sch.get(loop).extent) for loop in loops)
 
 
 def reduce_as_computed(sch: s_tir.Schedule, name: str, steps: Any) -> None:

@@ -54,3 +54,29 @@ def test_a_function_without_marks_stays_as_it_is():
 def test_no_mask_is_computed_in_the_machine_code(mnemonic):
     code = build(doubled(1001, "int64", marked=True), {"kind": "llvm", "mcpu": "x86-64-v4"}).mod
     assert mnemonic not in code.inspect_source("asm")
+
+
+def in_rows(first, end):
+    """Return a module that sums what lies between two of 24 elements twice, others once, in rows of 4."""
+    x, k = te.placeholder((6, 4, 3), "float32", name="x"), te.reduce_axis((0, 3), "k")
+
+    def factor(row, column):
+        inside = te.all(tirx.likely(row * 4 + column >= first), tirx.likely(row * 4 + column < end))
+        return tirx.if_then_else(inside, 2.0, 1.0)
+
+    y = te.compute((6, 4), lambda r, c: te.sum(x[r, c, k] * factor(r, c), axis=k), name="y")
+    sch = s_tir.Schedule(as_prim_func([x, y]))
+    row, column, steps = sch.get_loops(block := sch.get_sblock("y"))
+    sch.reorder(row, steps, column)
+    sch.decompose_reduction(block, row)
+    partition(sch, column)
+    return sch.mod
+
+
+@pytest.mark.parametrize(("first", "end"), [(0, 5), (9, 24), (6, 7), (10, 19)])
+def test_what_begins_or_ends_to_hold_beyond_a_loop_is_cut_within(first, end, target):
+    x = np.arange(72, dtype="float32").reshape(6, 4, 3)
+    inside = (np.arange(24) >= first) & (np.arange(24) < end)
+    y = tvm.runtime.tensor(np.full((6, 4), np.nan, "float32"))
+    build(in_rows(first, end), target)["main"](tvm.runtime.tensor(x), y)
+    np.testing.assert_array_equal(y.numpy(), x.sum(axis=2) * (1 + inside.reshape(6, 4)))
