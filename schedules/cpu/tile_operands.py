@@ -202,7 +202,8 @@ def share_blocks(
         mark_filled_copy(sch, longer)
     if operands.copy is not None and blocks_own_lines(nest, nr, block_columns, split_columns):
         sch.compute_at(operands.copy, outermost)
-        copy_lines(sch, nest, operands.copy, lanes, cut=True, parallel=False)
+        if loops_inside(sch, operands.copy, outermost):
+            copy_lines(sch, nest, operands.copy, lanes, cut=True, parallel=False)
     if operands.apart is not None:
         copy_in_vectors(sch, operands.apart, lanes, nest.is_worth_threads)
     return outermost

@@ -30,7 +30,7 @@ def make_buffers_whole(body: Any) -> Any:
     """Return statements whose own buffers hold whole vectors, where masks only say how long they are."""
     own: list[Any] = []
     masked: list[Any] = []
-    others: list[Any] = []
+    others: list[tuple[Any, Any]] = []
     loops: list[Any] = []
     structural_walk(
         body,
@@ -38,20 +38,24 @@ def make_buffers_whole(body: Any) -> Any:
             (tirx.For, loops.append),
             (tirx.AllocBuffer, lambda allocation: own.append(allocation.buffer)),
             (tvm.ir.Call, lambda call: masked.append(call) if op_name(call) in (_LOAD, _STORE) else None),
-            (tirx.BufferStore, lambda store: others.append(store.buffer)),
-            (TensorLoad, lambda load: others.append(load.source)),
+            (tirx.BufferStore, lambda store: others.append((store.buffer, store.indices[-1]))),
+            (TensorLoad, lambda load: others.append((load.source, load.indices[-1]))),
         ],
     )
     longer: dict[Any, Any] = {}
     for buffer in own:
         calls = [call for call in masked if call.args[0].same_as(buffer)]
         bounds, length = {_bound(call) for call in calls}, int(buffer.shape[-1])
-        alone = not any(buffer.same_as(each) for each in others)
+        places = [last for each, last in others if buffer.same_as(each)]
+        alone = not places
         # What is beyond the bound within the buffer must be nobody's.
         bounded = len(bounds) == 1 and None not in bounds and (alone or bounds == {length})
         if not calls or not (bounded or (alone and _are_alike(calls, _around(loops, buffer)))):
             continue
-        end = _end(loops, calls)
+        if _end(loops, places) > length:
+            # Whole vectors go on in the next row, which would begin later.
+            continue
+        end = _end(loops, [call.args[-2] for call in calls])
         # Vectors of which nothing says where they end begin anywhere.
         if end < length + max(int(call.args[-2].lanes) for call in calls):
             shape = [*buffer.shape[:-1], tirx.IntImm("int64", max(length, end))]
@@ -88,13 +92,14 @@ def _around(loops: Sequence[Any], buffer: Any) -> list[Any]:
     return [loop for loop in loops if holds(loop)]
 
 
-def _end(loops: Sequence[Any], calls: Sequence[Any]) -> int:
-    """Return the element before which the last vector of some accesses ends."""
+def _end(loops: Sequence[Any], places: Sequence[Any]) -> int:
+    """Return the element before which the last vector of some last indices ends; 0 of no vectors."""
     analyzer = sym.Analyzer()
     for loop in loops:
         analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
-    lasts = [call.args[-2] for call in calls]
-    return max(analyzer.const_int_bound(last.base).max_value + int(last.lanes) for last in lasts)
+    vectors = [last for last in places if isinstance(last, tirx.Ramp)]
+    ends = (analyzer.const_int_bound(last.base).max_value + int(last.lanes) for last in vectors)
+    return max(ends, default=0)
 
 
 def _bound(call: Any) -> int | None:

@@ -132,6 +132,17 @@ def adds_to_memory_as_it_finds_it(a: T.Buffer(S), b: T.Buffer(S), c: T.Buffer(S)
 
 
 @T.prim_func(s_tir=True)
+def takes_fresh_memory_for_zeros(a: T.Buffer(S), b: T.Buffer(S), c: T.Buffer(S)):
+    # 64 MiB, of which the system gives each page when it is needed.
+    apart = T.alloc_buffer((SIZE, SIZE, 4096))
+    matmul(a, b, c)
+    for i, j in T.grid(SIZE, SIZE):
+        apart[i, j, 0] = c[i, j]
+    for i, j in T.grid(SIZE, SIZE):
+        c[i, j] = apart[i, j, 0] + apart[i, j, 4095]
+
+
+@T.prim_func(s_tir=True)
 def sums_in_float16(a: T.Buffer(S), b: T.Buffer(S), c: T.Buffer(S)):
     for i, j in T.grid(SIZE, SIZE):
         total = T.alloc_buffer((1,), "float16", scope="local")
@@ -232,6 +243,7 @@ CHEATS = [
     (changes_its_input, "the kernel changed its input B"),
     (reads_behind_its_input, f"1{WRONG}, first at (5, 6): nan"),
     (reads_before_its_input, f"1{WRONG}, first at (5, 6): "),
+    (takes_fresh_memory_for_zeros, WRONG),
     (adds_to_its_output, f"4096{WRONG}, first at (0, 0): nan"),
     (sums_in_float16, WRONG),
 ]

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...kernels.operator import Workload
 from ...machine.errors import InputError
+from ...machine.fresh_memory import without_zeros
 from ...machine.interrupts import uninterrupted
 from ...machine.signature import ArgSpec
 from .guards import GuardedArray
@@ -141,7 +142,7 @@ class LoadedCase:
             What became of it, and how many seconds the faster of its runs took.
         """
         self.clear_output()
-        with alarm(deadline_s):
+        with alarm(deadline_s), without_zeros():
             seconds = seconds_of(kernel, self.tensors)
         verdict = self.verdict()
         if not verdict.ok or check_runs(seconds) == CASES or seconds > hopeless_s:

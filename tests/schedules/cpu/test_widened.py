@@ -145,3 +145,10 @@ def test_a_trace_begins_with_the_forms_and_is_replayed(target):
     trace = trace_text(schedule)
     assert '"tunesmith.algorithm.channels_last_16__widened_32"' in trace
     assert replay_trace(trace, workload.func).mod.script() == schedule.mod.script()
+
+
+def test_a_sum_of_one_product_is_right_in_blocks_of_one_row(target, assert_right):
+    """The copy of a block's lines is one element: no loop is left of it."""
+    workload = ts.workload("linear", dtype="bfloat16", m=13, n=2, k=1, activation="gelu")
+    knobs = {"mr": 1, "nr": 2, "lanes": 2, "block_rows": 1, "split_columns": 0, "pack": 1}
+    assert_right(workload, WIDENED_MATMUL.scheduled(workload.func, target, knobs), optimized=False)

@@ -135,3 +135,16 @@ def test_masks_are_kept_where_vectors_begin_anywhere():
     store = tirx.Evaluate(T.masked_store(own, T.masked_load("float32x16", x, lanes, mask), lanes, mask))
     body = make_buffers_whole(tirx.SeqStmt([tirx.AllocBuffer(own), store]))
     assert masked_buffers(body) == {"x", "own"} and lengths(body) == {"own": 20}
+
+
+def test_a_buffer_stays_as_it_is_where_whole_vectors_go_on_in_its_next_row():
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((T.int64(16),), "float32"), y: T.Buffer((T.int64(16),), "float32")):
+        there = T.meta_var(T.Ramp(T.int64(0), T.int64(1), 16) < T.Broadcast(T.int64(8), 16))
+        lanes = T.meta_var(T.Ramp(T.int64(0), T.int64(1), 16))
+        own = T.alloc_buffer((T.int64(2), T.int64(8)), "float32")
+        own[T.int64(0), lanes] = x[lanes]
+        T.masked_store(y, T.masked_load("float32x16", own, T.int64(1), lanes, there), lanes, there)
+
+    body = make_buffers_whole(main.body)
+    assert (lengths(body), masked_buffers(body)) == ({"own": 8}, {"own", "y"})
