@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import tvm
-from tvm import s_tir, tirx
+from tvm import s_tir, sym, tirx
 from tvm_ffi import structural_map, structural_walk
 
-from ..expressions import index_variables
-from ..restatement import with_functions
+from ..expressions import index_variables, is_one
+from ..restatement import with_functions, without_mark
 from .aligned_rows import align_rows
 from .bfloat16_bits import BITS_MARK, keep_marked_bfloat16
 from .filled_copies import COPY_MARK, read_directly
@@ -37,27 +37,55 @@ PARTITION_MARK = "pragma_loop_partition_hint"
 """TVM's annotation of a loop to be cut."""
 
 
+# How many iterations a loop had that is cut.
+_LENGTH_MARK = "tunesmith.length"
+
+
 def _guard(func: Any, _mod: Any, _context: Any) -> Any:
     """Say of each iteration of a loop to be cut that it is one of the loop.
 
     TVM cuts where conditions begin and end to hold, also where that is before or behind the loop: of 9000
     elements in 8 parts of 2048 the last part begins 5336 behind the end, and its iterations without elements
-    would begin there, in other parts. With these conditions loops are cut within, or they are left in the
-    pieces.
+    would begin there, in other parts. With a condition it is cut within, or the condition is left in a piece;
+    pieces before what holds are cut short by `_shorten`.
     """
 
     def guarded(hint: Any) -> Any:
         if hint.attr_key != PARTITION_MARK:
             return hint
         loop = hint.body
-        own = tirx.likely(loop.loop_var >= loop.min)
-        if _begins_late(loop):
-            own = tirx.And(own, tirx.likely(loop.loop_var < loop.min + loop.extent))
-        body = tirx.IfThenElse(own, loop.body, None)
-        held = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
+        body = tirx.IfThenElse(tirx.likely(loop.loop_var >= loop.min), loop.body, None)
+        length = {_LENGTH_MARK: loop.extent} if _begins_late(loop) else {}
+        marks = {**loop.annotations, **length}
+        held = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=marks)
         return tirx.AttrStmt(hint.node, hint.attr_key, hint.value, held)
 
     return func.with_body(structural_map(func.body, [(tirx.AttrStmt, guarded)]))
+
+
+def _shorten(func: Any, _mod: Any, _context: Any) -> Any:
+    """Let no piece that begins where its loop does be longer than the loop."""
+    analyzer = sym.Analyzer()
+
+    def bind(loop: Any) -> None:
+        analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
+
+    structural_walk(func.body, [(tirx.For, bind)])
+
+    def shortened(piece: Any) -> Any:
+        if _LENGTH_MARK not in piece.annotations:
+            return piece
+        length, extent = piece.annotations[_LENGTH_MARK], piece.extent
+        if is_one(extent):
+            # TVM leaves it because of the mark.
+            var, first = piece.loop_var, tirx.IntImm(extent.ty.dtype, 0)
+            return structural_map(piece.body, (tirx.Var, lambda v: first if v.same_as(var) else v))
+        begins = isinstance(piece.body, tirx.IfThenElse) and analyzer.can_prove(piece.body.condition)
+        if begins and not analyzer.can_prove(extent <= length):
+            extent = tirx.min(extent, length)
+        return without_mark(piece, _LENGTH_MARK, extent=extent)
+
+    return func.with_body(structural_map(func.body, [(tirx.For, shortened)]))
 
 
 def _begins_late(loop: Any) -> bool:
@@ -93,6 +121,7 @@ _LOWER = tvm.ir.transform.Sequential(
         share_fetches,
         tirx.transform.prim_func_pass(_guard, opt_level=0),
         s_tir.transform.LoopPartition(),
+        tirx.transform.prim_func_pass(_shorten, opt_level=0),
         # Not before: it passes over loops whose length depends on what it cuts.
         shorten_taps,
         narrow_panels,
