@@ -57,6 +57,10 @@ CLEARLY = 0.95
 # Not element by element: on 2 threads of a Zen 4 1024 x 592 x 892 takes 1.22 of the time so, x 1000 1.27,
 # 1024 x 592 x 1024 of float64 1.12.
 _STAGING_PANELS = 16
+# From a far L3 each panel reads them slowly: of float32 and float64, in squares or not, 18 products with 4 to
+# 94 panels take 0.51 to 0.94 of the time, 4 images of 512 x 256 x 700 0.77 (2 threads of a Xeon with 2 MiB of
+# L2); with 2 panels 0.97 and 1.32.
+_STAGING_PANELS_FAR = 4
 
 # Where units take registers in halves, vectors of halves cost no more than the loads they add. On 2 threads
 # of a Zen 4, shares of the peak with whole vectors and with halves, 1x1: 96 to 24 channels at 56x56 0.70 and
@@ -232,7 +236,7 @@ class TileChoice:
         return vectors * sum(prod(parts) for parts in zip(*axes, strict=True))
 
     def is_worth_staging(self, nr: int) -> bool:
-        """Tell whether data that lie along the rows are whole squares to be turned, often read from afar.
+        """Tell whether data that lie along the rows are to be turned: often read from afar, or from far away.
 
         Or whether L2 would lose a window's data between their copy and the tiles. With blocks that copy their
         own lines 320x320 pixels of 32 to 64 channels, 3x3 by 2, take 0.91 of the time, 8 images of 112x112 of
@@ -243,9 +247,12 @@ class TileChoice:
         if nest.staged_bytes:
             whole_lines = nest.channels * self.item_bytes >= LINE_BYTES and not nest.batch
             return nest.staged_bytes > self.machine.near_bytes and whole_lines
+        if nest.data_bytes <= self.machine.l2_bytes // 2:
+            return False
+        if self.machine.has_far_l3 and nest.data_dtype in ("float32", "float64"):
+            return self.panels(nr) >= _STAGING_PANELS_FAR
         in_squares = nest.data_dtype == "float32" and nest.row_extent % lanes == 0 == nest.depth % lanes
-        far = nest.data_bytes > self.machine.l2_bytes // 2
-        return in_squares and far and self.panels(nr) >= _STAGING_PANELS
+        return in_squares and self.panels(nr) >= _STAGING_PANELS
 
     def whole_lines(self, mr: int, rows: int) -> int:
         """Round the row tiles of a block up to whole lines where they are more than one."""

@@ -440,17 +440,13 @@ def test_a_batch_of_data_is_turned_each_by_itself(shape, target, assert_right):
 
 
 def test_large_data_that_lie_along_the_rows_are_turned_by_default(target):
-    """Steps of their sums are far apart; small ones are in cache, and few panels read them seldom.
-
-    Element by element they are not: 1024 x 592 x 1000 took 1.27 times as long.
-    """
+    """Steps of their sums are far apart; small ones are in cache, and few panels read them seldom."""
 
     def default(dtype="float32", **shape):
         return MATMUL.space(ts.workload("matmul", dtype=dtype, **shape).func, target).default["stage"]
 
     assert default(m=1024, n=1024, k=1024, transpose="TN") == 1
-    assert default(m=1024, n=1024, k=1000, transpose="TN") == 0
-    assert default("float64", m=1024, n=1024, k=1024, transpose="TN") == 0
+    assert default("bfloat16", m=1024, n=1024, k=1024, transpose="TN") == 0
     assert default(m=1024, n=1024, k=1024, transpose="NN") == 0
     assert default(m=64, n=1024, k=64, transpose="TN") == 0
     assert default(m=1024, n=32, k=1024, transpose="TT") == 0
