@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import unwrap
@@ -188,6 +189,11 @@ def is_elementwise_after(sch: s_tir.Schedule, first: str, last: str) -> bool:
     order = [v.var for v in reader.iter_vars]
     mine = [load for load in loads_of(reader.body) if load.source.same_as(writer.writes[0].source)]
     return bool(mine) and all(are_just(load.indices, order) for load in mine)
+
+
+def iterations(sch: s_tir.Schedule, loops: Iterable[Any]) -> int:
+    """Return how many iterations loops within each other have."""
+    return prod(int(_get(sch, loop).extent) for loop in loops)
 
 
 def static_extents(sch: s_tir.Schedule, block: str) -> tuple[int, ...] | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, TensorLoad
+from tvm.ir import Call, Range, TensorLoad
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
 
@@ -33,6 +33,20 @@ def is_zero(number: Any) -> bool:
 def is_one(number: Any) -> bool:
     """Tell whether an expression is the constant 1."""
     return isinstance(number, tirx.IntImm) and int(number) == 1
+
+
+def with_zero(node: Any, variable: Any) -> Any:
+    """Return an expression or statement as it is where a variable is 0."""
+    zero = tirx.IntImm(str(variable.ty.dtype), 0)
+    return structural_map(node, (tirx.Var, lambda v: zero if v.same_as(variable) else v))
+
+
+def ranges_of(loops: Iterable[Any]) -> Analyzer:
+    """Return an analyzer that knows where the variables of loops begin and end."""
+    analyzer = Analyzer()
+    for loop in loops:
+        analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+    return analyzer
 
 
 def op_name(node: Any) -> str:

@@ -11,7 +11,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Range
 from tvm.sym import Analyzer
 
-from .analysis import has_condition, loops_by_kind, loops_inside
+from .analysis import has_condition, iterations, loops_by_kind, loops_inside
 from .passes.loop_partition import partition
 
 # Partial results are reduced in steps of so many: long vectors, few steps.
@@ -65,12 +65,12 @@ def arrange_parts(
     block = sch.get_sblock(name)
     kept, reduced = loops_by_kind(sch, block, depth)
     parts, rows = kept[:dimensions], kept[dimensions:]
-    width, pieces = _iterations(sch, parts), []
+    width, pieces = iterations(sch, parts), []
     if piece and piece % width == 0:
         *pieces, reduced[0] = sch.split(reduced[0], [None, piece // width])
     sch.reorder(*pieces, *rows, *reduced, *parts)
     part = sch.fuse(*parts)
-    steps = _iterations(sch, (*pieces, *reduced))
+    steps = iterations(sch, (*pieces, *reduced))
     few = lanes and 1 < steps <= _FEW_STEPS and not has_condition(sch, name)
     if few and width > lanes and width % lanes == 0:
         vectors, part = sch.split(part, [None, lanes])
@@ -112,15 +112,11 @@ def vectors_of_parts(
         return 0
     loops, sums = loops_by_kind(sch, sch.get_sblock(name), depth)
     parts, elements = loops[:dimensions], kept[len(loops) - dimensions :]
-    width, length = _iterations(sch, parts), _iterations(sch, elements)
-    if not elements or width * _iterations(sch, sums) != length:
+    width, length = iterations(sch, parts), iterations(sch, elements)
+    if not elements or width * iterations(sch, sums) != length:
         # One value a row, as a mean is, or less than all of it.
         return 0
     return width // lanes if width % lanes == 0 == int(sch.get(kept[-1]).extent) % width else 0
-
-
-def _iterations(sch: s_tir.Schedule, loops: Sequence[Any]) -> int:
-    return prod(int(sch.get(loop).extent) for loop in loops)
 
 
 def reduce_as_computed(sch: s_tir.Schedule, name: str, steps: Any) -> None:

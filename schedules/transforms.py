@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import gcd, prod
+from math import gcd
 from typing import Any
 
 from tvm import s_tir
 from tvm.tirx import ForKind, IndexMap
 
-from .analysis import block_names, loops_inside
+from .analysis import block_names, iterations, loops_inside
 from .transposition import transposition_intrinsic
 
 PACKING_MARK = "meta_schedule.layout_rewrite_preproc"
@@ -62,8 +62,8 @@ def enough_to_share(sch: s_tir.Schedule, loops: Sequence[Any]) -> Sequence[Any]:
 
     Of loops that are fused the index is divided anew in each iteration, for which a copy of short rows waits.
     """
-    iterations = [prod(int(sch.get(loop).extent) for loop in loops[:count]) for count in range(1, len(loops))]
-    count = next((at for at, shared in enumerate(iterations, 1) if shared >= _ENOUGH_SHARED), len(loops))
+    shares = [iterations(sch, loops[:count]) for count in range(1, len(loops))]
+    count = next((at for at, shared in enumerate(shares, 1) if shared >= _ENOUGH_SHARED), len(loops))
     return loops[:count]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from tvm import s_tir
 
 from ...machine.facts import facts
+from ..analysis import iterations
 from ..forms import flat_pixels
 from ..forms.channels_last import IMAGE, RESULT, TAPS, restate, squares_of
 from ..forms.flat_pixels import find_flat, is_pointwise, pixels_of
@@ -154,7 +155,7 @@ def schedule_flat_pixels(
     inner.rewrite(sch, **knobs)
     for name in steps:
         loops = sch.get_loops(sch.get_sblock(name))
-        if prod(int(sch.get(loop).extent) for loop in loops) >= LEAST_PARALLEL_WORK:
+        if iterations(sch, loops) >= LEAST_PARALLEL_WORK:
             sch.parallel(sch.fuse(*enough_to_share(sch, loops[:-1])))
 
 

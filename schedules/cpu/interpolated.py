@@ -16,12 +16,12 @@ LLVM makes vectors of long lines only, and writes each with gaps.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from tvm import s_tir
 
 from ...machine.facts import facts
+from ..analysis import iterations
 from ..forms.interpolated import BLOCK, find_interpolation
 from ..rule import ScheduleRule
 from ..space import KnobSpace
@@ -45,7 +45,7 @@ def schedule_interpolated(sch: s_tir.Schedule, *, lanes: int, parallel: int) -> 
     """
     block = sch.get_sblock(BLOCK)
     loops = sch.get_loops(block)
-    rows = prod(int(sch.get(loop).extent) for loop in loops)
+    rows = iterations(sch, loops)
     work = rows * int(sch.get(block).writes[0].source.shape[-1])
     del lanes
     spread(sch, loops, work, parallel)

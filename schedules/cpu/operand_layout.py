@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from tvm import s_tir
@@ -10,6 +9,7 @@ from tvm.tirx import Var
 
 from ...machine.element import element_bits, element_bytes
 from ...machine.facts import LINE_BYTES, line_elements
+from ..analysis import iterations
 from ..expressions import index_variables, loads_of
 from ..nests.contraction import Contraction
 from ..passes.loop_partition import partition
@@ -56,7 +56,7 @@ def stage_data(sch: s_tir.Schedule, nest: Contraction, lanes: int, stage: int, p
         relayout_read(sch, block, nest.data, copy, last_order(nest.data_rank, nest.data_channel))
     if stage and not nest.plain:
         return copy
-    lines = prod(int(sch.get(loop).extent) for loop in sch.get_loops(copy)[: -1 if nest.plain else -2])
+    lines = iterations(sch, sch.get_loops(copy)[: -1 if nest.plain else -2])
     if nest.plain and strided and _transposes(sch, copy, lanes):
         *outer, row, _ = sch.get_loops(copy)
         # Whole lines of a cache, where they can be: those of rows a power of two apart evict each other. On 2

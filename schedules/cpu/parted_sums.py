@@ -14,7 +14,6 @@ After, in the form of ``forms.parted_sums``::
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 from tvm import s_tir
@@ -22,6 +21,7 @@ from tvm import s_tir
 from ...machine.element import element_bytes
 from ...machine.facts import Facts, facts
 from ..algorithms import THEN
+from ..analysis import iterations
 from ..forms.parted_sums import OUTPUT, find_long_sum, restate
 from ..nests.chain import ProductChain
 from ..rule import ScheduleRule
@@ -67,7 +67,7 @@ def schedule_parted_sums(sch: s_tir.Schedule, *, parts: int, **knobs: int) -> No
     """
     output = sch.get_sblock(OUTPUT)
     MATMUL.rewrite(sch, **knobs)
-    work = parts * prod(int(sch.get(loop).extent) for loop in sch.get_loops(output))
+    work = parts * iterations(sch, sch.get_loops(output))
     vectorize_last(sch, output, knobs["lanes"])
     spread(sch, sch.get_loops(output)[:-1], work, 1)
 

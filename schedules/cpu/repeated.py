@@ -16,12 +16,12 @@ channels of 13 x 13, made 26 x 26, take 0.12 of the time so, on 2 threads of a Z
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from tvm import s_tir
 
 from ...machine.facts import facts
+from ..analysis import iterations
 from ..forms.repeated import BLOCK, find_repetition
 from ..rule import ScheduleRule
 from ..space import KnobSpace
@@ -44,7 +44,7 @@ def schedule_repeated(sch: s_tir.Schedule, *, lanes: int, parallel: int) -> None
         1 spreads the lines over the threads; 0 stays on one.
     """
     loops = sch.get_loops(sch.get_sblock(BLOCK))
-    work = prod(int(sch.get(loop).extent) for loop in loops) * lanes
+    work = iterations(sch, loops) * lanes
     spread(sch, loops[:-1] or loops, work, parallel)
 
 

@@ -29,7 +29,7 @@ from tvm import s_tir
 
 from ...machine.element import element_bits
 from ...machine.facts import facts
-from ..analysis import block_names, keeps_shape_after, loops_by_kind, loops_inside, static_extents
+from ..analysis import block_names, iterations, keeps_shape_after, loops_by_kind, loops_inside, static_extents
 from ..forms.separable import ALONG, DOWN, find_separable
 from ..passes.loop_partition import partition
 from ..rule import ScheduleRule
@@ -88,7 +88,7 @@ def schedule_separable(sch: s_tir.Schedule, *, axis: int, lines: int, lanes: int
     for loop in (line, column):
         partition(sch, loop)
     for reduced in ([tap], taps):
-        if prod(int(sch.get(loop).extent) for loop in reduced) <= UNROLLED_TAPS:
+        if iterations(sch, reduced) <= UNROLLED_TAPS:
             for loop in reduced:
                 sch.unroll(loop)
     if work >= LEAST_PARALLEL_SUMS:

@@ -18,7 +18,7 @@ from tvm_ffi import structural_map, structural_walk
 
 from ...machine.element import element_bits
 from ...machine.vector_math import POLYNOMIAL_CALLS
-from ..expressions import called, conjunction, is_choice, is_one, loads_of, op_name
+from ..expressions import called, conjunction, is_choice, is_one, loads_of, op_name, with_zero
 from .lane_conditions import adds_up, depends
 from .streaming import elements_before
 
@@ -223,7 +223,7 @@ class Lanes:
         """Return the indices of consecutive elements that may lie in several rows of a buffer."""
         if buffer.strides or not self._steps(elements_before(buffer, indices))[1]:
             raise NoVectors
-        *outer, last = (self._analyzer.simplify(_at(index, self._var, 0)) for index in indices)
+        *outer, last = (self._analyzer.simplify(with_zero(index, self._var)) for index in indices)
         return [*outer, tirx.Ramp(last, tirx.IntImm(_dtype(last), 1), self._lanes)]
 
     def _steps(self, index: Any) -> tuple[Any, int]:
@@ -231,7 +231,7 @@ class Lanes:
         if not self._varies(index):
             return index, 0
         lane, index = self._in_own_type(index)
-        first = self._analyzer.simplify(_at(index, lane, 0))
+        first = self._analyzer.simplify(with_zero(index, lane))
         for step in (0, 1):
             if self._analyzer.can_prove_equal(index, first + lane * step):
                 return first, step
@@ -291,12 +291,6 @@ class Lanes:
 
     def _dtype(self, value: Any) -> str:
         return f"{_dtype(value)}x{self._lanes}"
-
-
-def _at(index: Any, lane: Any, number: int) -> Any:
-    """Return an index in one of the lanes."""
-    constant = tirx.IntImm(_dtype(lane), number)
-    return structural_map(index, (tirx.Var, lambda v: constant if v.same_as(lane) else v))
 
 
 def _all(conditions: Sequence[Any]) -> Any:

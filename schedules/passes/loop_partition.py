@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import tvm
-from tvm import s_tir, sym, tirx
+from tvm import s_tir, tirx
 from tvm_ffi import structural_map, structural_walk
 
-from ..expressions import index_variables, is_one
+from ..expressions import index_variables, is_one, ranges_of, with_zero
 from ..restatement import with_functions, without_mark
 from .aligned_rows import align_rows
 from .bfloat16_bits import BITS_MARK, keep_marked_bfloat16
@@ -65,12 +65,11 @@ def _guard(func: Any, _mod: Any, _context: Any) -> Any:
 
 def _shorten(func: Any, _mod: Any, _context: Any) -> Any:
     """Let no piece that begins where its loop does be longer than the loop."""
-    analyzer = sym.Analyzer()
-
-    def bind(loop: Any) -> None:
-        analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
-
-    structural_walk(func.body, [(tirx.For, bind)])
+    loops: list[Any] = []
+    structural_walk(func.body, [(tirx.For, loops.append)])
+    if not any(_LENGTH_MARK in loop.annotations for loop in loops):
+        return func
+    analyzer = ranges_of(loops)
 
     def shortened(piece: Any) -> Any:
         if _LENGTH_MARK not in piece.annotations:
@@ -78,8 +77,7 @@ def _shorten(func: Any, _mod: Any, _context: Any) -> Any:
         length, extent = piece.annotations[_LENGTH_MARK], piece.extent
         if is_one(extent):
             # TVM leaves it because of the mark.
-            var, first = piece.loop_var, tirx.IntImm(extent.ty.dtype, 0)
-            return structural_map(piece.body, (tirx.Var, lambda v: first if v.same_as(var) else v))
+            return with_zero(piece.body, piece.loop_var)
         begins = isinstance(piece.body, tirx.IfThenElse) and analyzer.can_prove(piece.body.condition)
         if begins and not analyzer.can_prove(extent <= length):
             extent = tirx.min(extent, length)

@@ -21,7 +21,7 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 from tvm_ffi import structural_map, structural_walk
 
-from ..expressions import op_name
+from ..expressions import op_name, ranges_of
 
 _LOAD, _STORE = "tirx.masked_load", "tirx.masked_store"
 
@@ -43,6 +43,7 @@ def make_buffers_whole(body: Any) -> Any:
         ],
     )
     longer: dict[Any, Any] = {}
+    ranges = ranges_of(loops)
     for buffer in own:
         calls = [call for call in masked if call.args[0].same_as(buffer)]
         bounds, length = {_bound(call) for call in calls}, int(buffer.shape[-1])
@@ -52,10 +53,10 @@ def make_buffers_whole(body: Any) -> Any:
         bounded = len(bounds) == 1 and None not in bounds and (alone or bounds == {length})
         if not calls or not (bounded or (alone and _are_alike(calls, _around(loops, buffer)))):
             continue
-        if _end(loops, places) > length:
+        if _end(ranges, places) > length:
             # Whole vectors go on in the next row, which would begin later.
             continue
-        end = _end(loops, [call.args[-2] for call in calls])
+        end = _end(ranges, [call.args[-2] for call in calls])
         # Vectors of which nothing says where they end begin anywhere.
         if end < length + max(int(call.args[-2].lanes) for call in calls):
             shape = [*buffer.shape[:-1], tirx.IntImm("int64", max(length, end))]
@@ -92,13 +93,10 @@ def _around(loops: Sequence[Any], buffer: Any) -> list[Any]:
     return [loop for loop in loops if holds(loop)]
 
 
-def _end(loops: Sequence[Any], places: Sequence[Any]) -> int:
+def _end(ranges: sym.Analyzer, places: Sequence[Any]) -> int:
     """Return the element before which the last vector of some last indices ends; 0 of no vectors."""
-    analyzer = sym.Analyzer()
-    for loop in loops:
-        analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
     vectors = [last for last in places if isinstance(last, tirx.Ramp)]
-    ends = (analyzer.const_int_bound(last.base).max_value + int(last.lanes) for last in vectors)
+    ends = (ranges.const_int_bound(last.base).max_value + int(last.lanes) for last in vectors)
     return max(ends, default=0)
 
 
