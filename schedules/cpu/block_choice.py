@@ -13,6 +13,7 @@ from ...machine.element import element_bytes
 from ...machine.facts import Facts
 from ..nests.contraction import Contraction
 from .even_parts import UNEVEN, divisors, even_divisor, even_part
+from .sharing_cost import is_priced, sharing_cost
 from .tile_choice import TileChoice
 from .weight_panels import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
 
@@ -79,6 +80,8 @@ def default_blocks(
         to 10, 1.1 (2 threads of a Zen 4).
     """
     blocks = _BlockChoice(choice, mr, nr)
+    if is_priced(choice):
+        return blocks.cheapest
     settled = blocks.settled_packing(blocks.tiles)
     if not choice.nest.is_worth_threads:
         pack = PACK_IN_BLOCK if settled is None else settled
@@ -91,6 +94,12 @@ def default_blocks(
     pack = blocks.packing(by_columns, rows) if settled is None else settled
     fills_blocks = fills_blocks and by_columns and pack == PACK_IN_BLOCK
     return _knobs(rows, blocks.columns(by_columns, fills_blocks), by_columns, pack)
+
+
+def blocks_cost(choice: TileChoice, mr: int, nr: int, blocks: dict[str, int]) -> float:
+    """Estimate what the busiest thread takes with such blocks: see `sharing_cost`."""
+    by_columns = bool(blocks["split_columns"])
+    return sharing_cost(choice, mr, nr, blocks["block_rows"], by_columns, blocks["pack"])
 
 
 def block_of_own_lines(choice: TileChoice, mr: int, block_rows: int) -> int:
@@ -155,6 +164,20 @@ class _BlockChoice:
     def rows_in_l2(self) -> int:
         """The tiles of rows that half of L2 holds."""
         return self.machine.l2_bytes // 2 // (self.nest.channels * self.mr * self.choice.item_bytes)
+
+    @property
+    def cheapest(self) -> dict[str, int]:
+        """The blocks, who shares what, and where panels are packed, of the least cost: see `sharing_cost`."""
+        choice, mr, nr = self.choice, self.mr, self.nr
+        packs = [PACK_IN_BLOCK, PACK_FIRST]
+        if choice.weight.reads_unpacked(nr):
+            packs.append(PACK_NOTHING)
+        candidates = [
+            _knobs(self.rows(by_columns, pack), self.columns(by_columns, False), by_columns, pack)
+            for pack in packs
+            for by_columns in (True, False)
+        ]
+        return min(candidates, key=lambda knobs: blocks_cost(choice, mr, nr, knobs))
 
     def settled_packing(self, tiles: int) -> int | None:
         """Return where panels are packed that so many tiles read, beforehand or nowhere.

@@ -10,10 +10,12 @@ from typing import Any
 from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
-from .block_choice import default_blocks
+from .block_choice import blocks_cost, default_blocks
 from .even_parts import dividing_lanes
 from .flat_rows import schedule_tiles, tiles_algorithm, tiles_of_lines_or_all
+from .operand_layout import can_stage
 from .shared_panels import shares_columns, tile_of_shared_panels
+from .sharing_cost import is_priced
 from .tile_choice import ROW_STREAMS, TALL_ROWS, VECTOR_CANDIDATES, TileChoice, tile_choice
 from .weight_panels import PACK_NOTHING
 
@@ -67,6 +69,8 @@ def _default(choice: TileChoice) -> dict[str, int]:
         whole = [v for v in range(vectors, 0, -1) if choice.weight.reads_unpacked(v * narrow)]
         if whole and not nest.constant_weight:
             lanes, vectors, pack = narrow, whole[0], {"pack": PACK_NOTHING}
+    elif is_priced(choice):
+        mr, vectors = choice.whole_rows_tile() or _cheapest_tile(choice)
     else:
         mr, vectors = (
             choice.whole_rows_tile() or _tile_of_shared_rows(choice) or _wider_tile(choice, mr, vectors)
@@ -75,6 +79,26 @@ def _default(choice: TileChoice) -> dict[str, int]:
         mr, vectors = tile_of_shared_panels(choice, mr, vectors, rows)
     nr = vectors * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **default_blocks(choice, mr, nr), **pack}
+
+
+def _cheapest_tile(choice: TileChoice) -> tuple[int, int]:
+    """Return the tile of the least cost where packing and sharing have one: see `sharing_cost`.
+
+    Data that are worth turning can be turned for tiles that leave no rows.
+    """
+    nest = choice.nest
+    tiles = choice.tiles(range(min(2, choice.widest), choice.widest + 1), _LEAST_ROWS, TALL_ROWS)
+    turned = [
+        (rows, width)
+        for rows, width in tiles
+        if nest.row_extent % rows == 0 and choice.is_worth_staging(width * choice.lanes)
+    ]
+
+    def cost(tile: tuple[int, int]) -> float:
+        nr = tile[1] * choice.lanes
+        return blocks_cost(choice, tile[0], nr, default_blocks(choice, tile[0], nr))
+
+    return min((can_stage(nest) and turned) or tiles, key=cost)
 
 
 def _tile_of_shared_rows(choice: TileChoice) -> tuple[int, int] | None:

@@ -133,7 +133,7 @@ class WeightReading:
             return False
         if self._crosses_lines:
             return tiles <= (_CROSSING_TILES if self.nest.plain else _CROSSING_TILES_OF_WINDOW)
-        if self._stays_in_l2(nr):
+        if self.stays_in_l2(nr):
             return tiles <= _MASKED_TILES or not self._ends_by_mask
         if self._streams_from_l3(nr):
             return tiles <= _UNPACKED_TILES * self.lines(nr)
@@ -147,7 +147,7 @@ class WeightReading:
         """Tell whether each of so many tiles of rows is to read the weight from L3, where it lies."""
         return not self.is_held and self._streams_from_l3(nr) and self.is_soon_read(tiles, nr)
 
-    def _stays_in_l2(self, nr: int) -> bool:
+    def stays_in_l2(self, nr: int) -> bool:
         """Tell whether L2 holds the weight where it lies, in rows of which tiles read two lines, or all.
 
         Packing it gains nothing then. 46 convolutions and matmuls on 2 threads of a Zen 4 take 0.95 of the
@@ -180,13 +180,14 @@ class WeightReading:
         return nr if mr <= _FEW_ROWS and self.is_read_from_l3(tiles, nr) else 0
 
     @property
-    def _begins_within_lines(self) -> bool:
+    def begins_within_lines(self) -> bool:
+        """Whether rows of the weight begin within lines of a cache."""
         return self.nest.columns * self._item % LINE_BYTES != 0
 
     @property
     def _crosses_lines(self) -> bool:
         """Tell whether rows begin within lines of a cache, and units wait for the second one."""
-        return self._begins_within_lines and not self.machine.takes_halves
+        return self.begins_within_lines and not self.machine.takes_halves
 
     def starves(self, tiles: int, mr: int, nr: int) -> bool:
         """Tell whether so many tiles wait for panels whose rows, where they lie, evict each other from L1.
@@ -197,7 +198,7 @@ class WeightReading:
         """
         few = mr <= _FEW_ROWS and tiles >= _STARVING_TILES
         if self.machine.takes_halves:
-            return few and self._begins_within_lines and self.is_read_from_l3(tiles, nr)
+            return few and self.begins_within_lines and self.is_read_from_l3(tiles, nr)
         fits = self.nest.depth * nr * self._item <= self.machine.l1_bytes // 2
         return few and fits and self._evicts_itself(nr, self.machine.l1_bytes)
 

@@ -1,0 +1,84 @@
+"""What it costs to share the tiles of a product among threads, and to pack its weight, where L3 is far away.
+
+What another core has written comes from it slowly there, a vector of the weight as slowly as 70 rows are
+multiplied by it. So threads rather pack for themselves what they read, or wait for the one with more columns.
+
+The costs are multiply-adds of vectors by the busiest thread, for each step of the sum. They are fitted to 200
+products of 24 to 1024 rows by 56 to 2900 columns, sums of 64 to 5400, each with tiles of 5 to 11 rows by 2 to
+5 vectors, by rows and columns, packed and not: 4022 times, by 2 threads of a Xeon of 2 MiB L2 and 300 of L3.
+Fitted to three quarters, what is chosen takes 0.94 of the time of what was chosen before on the fourth.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from .tile_choice import FMAS_IN_FLIGHT, TileChoice
+from .weight_panels import PACK_FIRST, PACK_IN_BLOCK
+
+# What the loads of a tile add to a multiply-add: of a panel's vector, and of a value of the data.
+_OF_PANEL, _OF_DATA = 1.0, 1.0
+# To pack a vector, so much more where each thread reads all of them, of a weight of more than half of L2, and
+# to read a vector that another core has packed.
+_OF_PACKING, _FROM_L3, _FROM_CORE = 6, 15, 69
+# To read a packed vector again for a block of rows, where this part of L2 does not hold both.
+_OF_READING, _KEPT_BY_L2 = 7, 3 / 4
+# To read a vector where it lies, by each tile, unless that part of L2 keeps it from which packing gains
+# nothing; so much more of rows that begin within lines, or of a weight that L2 does not hold.
+_AS_IT_LIES, _OF_CROSSING, _FROM_AFAR = 0.35, 1.9, 3.1
+
+
+def is_priced(choice: TileChoice) -> bool:
+    """Tell whether these costs hold: of a product of a varying weight, on threads, with a far L3."""
+    nest, machine = choice.nest, choice.machine
+    varies = not nest.constant_weight and not nest.is_widened
+    known = nest.plain and varies and choice.products == 1
+    return known and machine.has_far_l3 and not machine.takes_halves and choice.threads > 1
+
+
+def sharing_cost(choice: TileChoice, mr: int, nr: int, block_rows: int, by_columns: bool, pack: int) -> float:
+    """Estimate what the busiest thread takes, in multiply-adds of vectors for each step of the sum.
+
+    Parameters
+    ----------
+    choice : TileChoice
+        The nest on a machine.
+    mr, nr : int
+        Rows and columns of a tile.
+    block_rows : int
+        Tiles of rows in a block, for each of which panels are packed that are packed by block.
+    by_columns : bool
+        Whether threads share the columns, and not the rows.
+    pack : int
+        Where panels are packed: see `weight_panels`.
+    """
+    nest, machine, threads = choice.nest, choice.machine, choice.threads
+    width, panels, tiles = nr // choice.lanes, choice.panels(nr), choice.row_tiles(mr)
+    all_vectors = vectors = ceil(nest.columns / choice.lanes)
+    blocks = ceil(tiles / block_rows)
+    if by_columns:
+        panels = ceil(panels / threads)
+        vectors = min(all_vectors, panels * width)
+    else:
+        blocks = ceil(blocks / threads)
+        tiles = min(tiles, blocks * block_rows)
+    last = vectors - (panels - 1) * width
+    multiplied = tiles * mr * ((panels - 1) * _step(mr, width) + _step(mr, last))
+    if pack == PACK_IN_BLOCK:
+        far = not by_columns and 2 * nest.weight_bytes > machine.l2_bytes
+        return multiplied + blocks * vectors * (_OF_PACKING + _FROM_L3 * far)
+    if pack == PACK_FIRST:
+        near = (vectors * choice.lanes + block_rows * mr) * nest.depth * choice.item_bytes
+        held = near <= _KEPT_BY_L2 * machine.l2_bytes
+        own, others = all_vectors / threads, vectors * (threads - 1) / threads
+        read_again = 0 if held else blocks * vectors * _OF_READING
+        return multiplied + own * _OF_PACKING + others * _FROM_CORE + read_again
+    weight = choice.weight
+    reading = 0 if weight.stays_in_l2(nr) else _AS_IT_LIES + _FROM_AFAR * (not weight.is_held)
+    return multiplied + tiles * vectors * (reading + _OF_CROSSING * weight.begins_within_lines)
+
+
+def _step(mr: int, vectors: int) -> float:
+    """Return what a row of a tile so wide takes for a step of the sum."""
+    in_flight = min(1, mr * vectors / FMAS_IN_FLIGHT)
+    return vectors * (1 + _OF_PANEL / mr + _OF_DATA / vectors) / in_flight

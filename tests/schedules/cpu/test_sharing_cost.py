@@ -1,0 +1,97 @@
+"""Who shares a product, and where its weight is packed, follow from costs where L3 is far away."""
+
+from dataclasses import replace
+
+import pytest
+import tunesmith as ts
+from tunesmith.machine.facts import facts
+from tunesmith.machine.target import as_target
+from tunesmith.schedules.cpu import tile_choice
+from tunesmith.schedules.cpu.block_choice import blocks_cost, default_blocks
+from tunesmith.schedules.cpu.matmul import MATMUL
+from tunesmith.schedules.cpu.sharing_cost import is_priced, sharing_cost
+from tunesmith.schedules.cpu.tile_choice import TileChoice
+from tunesmith.schedules.cpu.weight_panels import PACK_FIRST, PACK_IN_BLOCK, PACK_NOTHING
+from tunesmith.schedules.nests.contraction import find_contraction
+
+AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu", "num-cores": 2})
+FAR_L3 = replace(facts(AVX512), l2_bytes=2 << 20, l3_bytes=300 << 20)
+NEAR_L3 = replace(FAR_L3, l3_bytes=32 << 20)
+
+
+def product(machine=FAR_L3, **shape):
+    return TileChoice(find_contraction(ts.workload("matmul", **shape).func), machine)
+
+
+def default_of(monkeypatch, machine=FAR_L3, **shape):
+    monkeypatch.setattr(tile_choice, "facts", lambda _: machine)
+    return MATMUL.space(ts.workload("matmul", **shape).func, AVX512).default
+
+
+def test_costs_hold_for_products_on_threads_with_a_far_l3():
+    assert is_priced(product(m=197, n=333, k=2048))
+    assert not is_priced(product(NEAR_L3, m=197, n=333, k=2048))
+    assert not is_priced(product(m=16, n=16, k=16))  # one thread
+    assert not is_priced(product(replace(FAR_L3, unit_bits=256), m=197, n=333, k=2048))
+
+
+@pytest.mark.parametrize(
+    ("shape", "by_columns", "pack"),
+    [
+        ({"m": 512, "n": 384, "k": 2048}, 1, PACK_IN_BLOCK),  # L2 does not hold it: no thread packs all
+        ({"m": 64, "n": 1684, "k": 416}, 1, PACK_IN_BLOCK),
+        ({"m": 64, "n": 336, "k": 256}, 0, PACK_NOTHING),  # L2 holds rows of whole lines
+        ({"m": 700, "n": 43, "k": 512}, 0, PACK_IN_BLOCK),  # one panel, whose rows begin within lines
+    ],
+)
+def test_threads_pack_what_they_read(shape, by_columns, pack):
+    blocks = default_blocks(product(**shape), 8, 48)
+    assert (blocks["split_columns"], blocks["pack"]) == (by_columns, pack)
+
+
+def test_what_another_core_has_packed_costs_most():
+    choice = product(m=192, n=384, k=1024)
+    first, own = (sharing_cost(choice, 8, 48, 12, False, pack) for pack in (PACK_FIRST, PACK_IN_BLOCK))
+    columns = sharing_cost(choice, 8, 48, 24, True, PACK_IN_BLOCK)
+    assert columns < own < first
+
+
+@pytest.mark.parametrize(("k", "dearer"), [(500, False), (1000, True)])
+def test_a_weight_that_each_thread_packs_comes_from_l3_if_it_is_more_than_half_of_l2(k, dearer):
+    own = sharing_cost(product(m=192, n=384, k=k), 8, 48, 12, False, PACK_IN_BLOCK)
+    assert (own > sharing_cost(product(m=192, n=384, k=100), 8, 48, 12, False, PACK_IN_BLOCK)) == dearer
+
+
+def test_panels_packed_once_are_worth_it_for_many_blocks_of_rows():
+    """Each block of rows would pack them again: 16 of them by each thread."""
+    choice = product(m=2048, n=48, k=2048)
+    first, own = (sharing_cost(choice, 8, 48, 8, False, pack) for pack in (PACK_FIRST, PACK_IN_BLOCK))
+    assert first < own
+
+
+def test_a_narrow_last_panel_counts_its_own_vectors():
+    wide, narrow = (sharing_cost(product(m=192, n=n, k=256), 8, 48, 12, False, 1) for n in (96, 64))
+    assert wide * 4 / 6 < narrow < wide * 0.8  # its tiles wait longer for loads
+
+
+def test_rows_within_lines_cost_more_where_they_lie():
+    inside, whole = (product(m=192, n=n, k=256) for n in (380, 384))
+    costs = [sharing_cost(choice, 8, 48, 12, False, PACK_NOTHING) for choice in (inside, whole)]
+    packed = [sharing_cost(choice, 8, 48, 12, False, PACK_IN_BLOCK) for choice in (inside, whole)]
+    assert costs[0] > costs[1]
+    assert packed[0] == packed[1]
+
+
+def test_the_default_is_the_cheapest_tile(monkeypatch):
+    shape = {"m": 197, "n": 333, "k": 2048}
+    default, choice = default_of(monkeypatch, **shape), product(**shape)
+    cost = blocks_cost(choice, default["mr"], default["nr"], default)
+    for rows, vectors in choice.tiles(range(2, 6), 5, 11):
+        nr = vectors * choice.lanes
+        assert cost <= blocks_cost(choice, rows, nr, default_blocks(choice, rows, nr))
+
+
+def test_data_that_are_turned_leave_no_rows(monkeypatch):
+    default = default_of(monkeypatch, m=700, n=329, k=2160, transpose="TN")
+    assert default["stage"] == 1
+    assert 700 % default["mr"] == 0
