@@ -96,12 +96,6 @@ def default_blocks(
     return _knobs(rows, blocks.columns(by_columns, fills_blocks), by_columns, pack)
 
 
-def blocks_cost(choice: TileChoice, mr: int, nr: int, blocks: dict[str, int]) -> float:
-    """Estimate what the busiest thread takes with such blocks: see `sharing_cost`."""
-    by_columns = bool(blocks["split_columns"])
-    return sharing_cost(choice, mr, nr, blocks["block_rows"], by_columns, blocks["pack"])
-
-
 def block_of_own_lines(choice: TileChoice, mr: int, block_rows: int) -> int:
     """Return the tiles of rows in a block that copies the lines of its windows, at most so many.
 
@@ -177,7 +171,7 @@ class _BlockChoice:
             for pack in packs
             for by_columns in (True, False)
         ]
-        return min(candidates, key=lambda knobs: blocks_cost(choice, mr, nr, knobs))
+        return min(candidates, key=lambda blocks: sharing_cost(choice, mr, nr, blocks))
 
     def settled_packing(self, tiles: int) -> int | None:
         """Return where panels are packed that so many tiles read, beforehand or nowhere.

@@ -10,12 +10,12 @@ from typing import Any
 from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
-from .block_choice import blocks_cost, default_blocks
+from .block_choice import default_blocks
 from .even_parts import dividing_lanes
 from .flat_rows import schedule_tiles, tiles_algorithm, tiles_of_lines_or_all
 from .operand_layout import can_stage
 from .shared_panels import shares_columns, tile_of_shared_panels
-from .sharing_cost import is_priced
+from .sharing_cost import is_priced, sharing_cost
 from .tile_choice import ROW_STREAMS, TALL_ROWS, VECTOR_CANDIDATES, TileChoice, tile_choice
 from .weight_panels import PACK_NOTHING
 
@@ -96,7 +96,7 @@ def _cheapest_tile(choice: TileChoice) -> tuple[int, int]:
 
     def cost(tile: tuple[int, int]) -> float:
         nr = tile[1] * choice.lanes
-        return blocks_cost(choice, tile[0], nr, default_blocks(choice, tile[0], nr))
+        return sharing_cost(choice, tile[0], nr, default_blocks(choice, tile[0], nr))
 
     return min((can_stage(nest) and turned) or tiles, key=cost)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from ..space import Knobs
 from .tile_choice import FMAS_IN_FLIGHT, TileChoice
 from .weight_panels import PACK_FIRST, PACK_IN_BLOCK
 
@@ -36,7 +37,7 @@ def is_priced(choice: TileChoice) -> bool:
     return known and machine.has_far_l3 and not machine.takes_halves and choice.threads > 1
 
 
-def sharing_cost(choice: TileChoice, mr: int, nr: int, block_rows: int, by_columns: bool, pack: int) -> float:
+def sharing_cost(choice: TileChoice, mr: int, nr: int, blocks: Knobs) -> float:
     """Estimate what the busiest thread takes, in multiply-adds of vectors for each step of the sum.
 
     Parameters
@@ -45,33 +46,30 @@ def sharing_cost(choice: TileChoice, mr: int, nr: int, block_rows: int, by_colum
         The nest on a machine.
     mr, nr : int
         Rows and columns of a tile.
-    block_rows : int
-        Tiles of rows in a block, for each of which panels are packed that are packed by block.
-    by_columns : bool
-        Whether threads share the columns, and not the rows.
-    pack : int
-        Where panels are packed: see `weight_panels`.
+    blocks : dict
+        ``block_rows``, ``split_columns`` and ``pack``, as of `default_blocks`.
     """
     nest, machine, threads = choice.nest, choice.machine, choice.threads
     width, panels, tiles = nr // choice.lanes, choice.panels(nr), choice.row_tiles(mr)
     all_vectors = vectors = ceil(nest.columns / choice.lanes)
-    blocks = ceil(tiles / block_rows)
+    block_rows, by_columns, pack = blocks["block_rows"], blocks["split_columns"], blocks["pack"]
+    times = ceil(tiles / block_rows)
     if by_columns:
         panels = ceil(panels / threads)
         vectors = min(all_vectors, panels * width)
     else:
-        blocks = ceil(blocks / threads)
-        tiles = min(tiles, blocks * block_rows)
+        times = ceil(times / threads)
+        tiles = min(tiles, times * block_rows)
     last = vectors - (panels - 1) * width
     multiplied = tiles * mr * ((panels - 1) * _step(mr, width) + _step(mr, last))
     if pack == PACK_IN_BLOCK:
         far = not by_columns and 2 * nest.weight_bytes > machine.l2_bytes
-        return multiplied + blocks * vectors * (_OF_PACKING + _FROM_L3 * far)
+        return multiplied + times * vectors * (_OF_PACKING + _FROM_L3 * far)
     if pack == PACK_FIRST:
         near = (vectors * choice.lanes + block_rows * mr) * nest.depth * choice.item_bytes
         held = near <= _KEPT_BY_L2 * machine.l2_bytes
         own, others = all_vectors / threads, vectors * (threads - 1) / threads
-        read_again = 0 if held else blocks * vectors * _OF_READING
+        read_again = 0 if held else times * vectors * _OF_READING
         return multiplied + own * _OF_PACKING + others * _FROM_CORE + read_again
     weight = choice.weight
     reading = 0 if weight.stays_in_l2(nr) else _AS_IT_LIES + _FROM_AFAR * (not weight.is_held)

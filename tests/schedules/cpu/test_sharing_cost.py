@@ -7,7 +7,7 @@ import tunesmith as ts
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.cpu import tile_choice
-from tunesmith.schedules.cpu.block_choice import blocks_cost, default_blocks
+from tunesmith.schedules.cpu.block_choice import default_blocks
 from tunesmith.schedules.cpu.matmul import MATMUL
 from tunesmith.schedules.cpu.sharing_cost import is_priced, sharing_cost
 from tunesmith.schedules.cpu.tile_choice import TileChoice
@@ -21,6 +21,11 @@ NEAR_L3 = replace(FAR_L3, l3_bytes=32 << 20)
 
 def product(machine=FAR_L3, **shape):
     return TileChoice(find_contraction(ts.workload("matmul", **shape).func), machine)
+
+
+def cost(choice, block_rows, by_columns, pack):
+    blocks = {"block_rows": block_rows, "split_columns": int(by_columns), "pack": pack}
+    return sharing_cost(choice, 8, 48, blocks)
 
 
 def default_of(monkeypatch, machine=FAR_L3, **shape):
@@ -51,33 +56,33 @@ def test_threads_pack_what_they_read(shape, by_columns, pack):
 
 def test_what_another_core_has_packed_costs_most():
     choice = product(m=192, n=384, k=1024)
-    first, own = (sharing_cost(choice, 8, 48, 12, False, pack) for pack in (PACK_FIRST, PACK_IN_BLOCK))
-    columns = sharing_cost(choice, 8, 48, 24, True, PACK_IN_BLOCK)
+    first, own = (cost(choice, 12, False, pack) for pack in (PACK_FIRST, PACK_IN_BLOCK))
+    columns = cost(choice, 24, True, PACK_IN_BLOCK)
     assert columns < own < first
 
 
 @pytest.mark.parametrize(("k", "dearer"), [(500, False), (1000, True)])
 def test_a_weight_that_each_thread_packs_comes_from_l3_if_it_is_more_than_half_of_l2(k, dearer):
-    own = sharing_cost(product(m=192, n=384, k=k), 8, 48, 12, False, PACK_IN_BLOCK)
-    assert (own > sharing_cost(product(m=192, n=384, k=100), 8, 48, 12, False, PACK_IN_BLOCK)) == dearer
+    own = cost(product(m=192, n=384, k=k), 12, False, PACK_IN_BLOCK)
+    assert (own > cost(product(m=192, n=384, k=100), 12, False, PACK_IN_BLOCK)) == dearer
 
 
 def test_panels_packed_once_are_worth_it_for_many_blocks_of_rows():
     """Each block of rows would pack them again: 16 of them by each thread."""
     choice = product(m=2048, n=48, k=2048)
-    first, own = (sharing_cost(choice, 8, 48, 8, False, pack) for pack in (PACK_FIRST, PACK_IN_BLOCK))
+    first, own = (cost(choice, 8, False, pack) for pack in (PACK_FIRST, PACK_IN_BLOCK))
     assert first < own
 
 
 def test_a_narrow_last_panel_counts_its_own_vectors():
-    wide, narrow = (sharing_cost(product(m=192, n=n, k=256), 8, 48, 12, False, 1) for n in (96, 64))
+    wide, narrow = (cost(product(m=192, n=n, k=256), 12, False, 1) for n in (96, 64))
     assert wide * 4 / 6 < narrow < wide * 0.8  # its tiles wait longer for loads
 
 
 def test_rows_within_lines_cost_more_where_they_lie():
     inside, whole = (product(m=192, n=n, k=256) for n in (380, 384))
-    costs = [sharing_cost(choice, 8, 48, 12, False, PACK_NOTHING) for choice in (inside, whole)]
-    packed = [sharing_cost(choice, 8, 48, 12, False, PACK_IN_BLOCK) for choice in (inside, whole)]
+    costs = [cost(choice, 12, False, PACK_NOTHING) for choice in (inside, whole)]
+    packed = [cost(choice, 12, False, PACK_IN_BLOCK) for choice in (inside, whole)]
     assert costs[0] > costs[1]
     assert packed[0] == packed[1]
 
@@ -85,10 +90,10 @@ def test_rows_within_lines_cost_more_where_they_lie():
 def test_the_default_is_the_cheapest_tile(monkeypatch):
     shape = {"m": 197, "n": 333, "k": 2048}
     default, choice = default_of(monkeypatch, **shape), product(**shape)
-    cost = blocks_cost(choice, default["mr"], default["nr"], default)
+    least = sharing_cost(choice, default["mr"], default["nr"], default)
     for rows, vectors in choice.tiles(range(2, 6), 5, 11):
         nr = vectors * choice.lanes
-        assert cost <= blocks_cost(choice, rows, nr, default_blocks(choice, rows, nr))
+        assert least <= sharing_cost(choice, rows, nr, default_blocks(choice, rows, nr))
 
 
 def test_data_that_are_turned_leave_no_rows(monkeypatch):
