@@ -81,13 +81,18 @@ def _default(choice: TileChoice) -> dict[str, int]:
     return {"lanes": lanes, "mr": mr, "nr": nr, **default_blocks(choice, mr, nr), **pack}
 
 
+def _tall_tiles(choice: TileChoice) -> list[tuple[int, int]]:
+    """List the tiles of five rows or more, and of two vectors where columns are as many."""
+    return choice.tiles(range(min(2, choice.widest), choice.widest + 1), _LEAST_ROWS, TALL_ROWS)
+
+
 def _cheapest_tile(choice: TileChoice) -> tuple[int, int]:
     """Return the tile of the least cost where packing and sharing have one: see `sharing_cost`.
 
     Data that are worth turning can be turned for tiles that leave no rows.
     """
     nest = choice.nest
-    tiles = choice.tiles(range(min(2, choice.widest), choice.widest + 1), _LEAST_ROWS, TALL_ROWS)
+    tiles = _tall_tiles(choice)
     turned = [
         (rows, width)
         for rows, width in tiles
@@ -105,7 +110,7 @@ def _tile_of_shared_rows(choice: TileChoice) -> tuple[int, int] | None:
     """Return the tile of which the busiest thread has the least where threads share the rows; else None."""
     if not choice.packs_alone:
         return None
-    tiles = choice.tiles(range(min(2, choice.widest), choice.widest + 1), _LEAST_ROWS, TALL_ROWS)
+    tiles = _tall_tiles(choice)
     return min(tiles, key=lambda tile: choice.cost_of_busiest(*tile), default=None)
 
 
