@@ -6,6 +6,7 @@ one machine or one shape.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
@@ -96,6 +97,16 @@ def default_blocks(
     return _knobs(rows, blocks.columns(by_columns, fills_blocks), by_columns, pack)
 
 
+def cheapest_tile(choice: TileChoice, tiles: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Return the tile, rows and vectors, that costs least with its default blocks: see `sharing_cost`."""
+
+    def cost(tile: tuple[int, int]) -> float:
+        nr = tile[1] * choice.lanes
+        return sharing_cost(choice, tile[0], nr, default_blocks(choice, tile[0], nr))
+
+    return min(tiles, key=cost)
+
+
 def block_of_own_lines(choice: TileChoice, mr: int, block_rows: int) -> int:
     """Return the tiles of rows in a block that copies the lines of its windows, at most so many.
 
@@ -161,7 +172,10 @@ class _BlockChoice:
 
     @property
     def cheapest(self) -> dict[str, int]:
-        """The blocks, who shares what, and where panels are packed, of the least cost: see `sharing_cost`."""
+        """The blocks, who shares what, and where panels are packed, of the least cost: see `sharing_cost`.
+
+        Threads share the rows where that costs the same: each reads data and writes results of its own.
+        """
         choice, mr, nr = self.choice, self.mr, self.nr
         packs = [PACK_IN_BLOCK, PACK_FIRST]
         if choice.weight.reads_unpacked(nr):
@@ -169,7 +183,7 @@ class _BlockChoice:
         candidates = [
             _knobs(self.rows(by_columns, pack), self.columns(by_columns, False), by_columns, pack)
             for pack in packs
-            for by_columns in (True, False)
+            for by_columns in (False, True)
         ]
         return min(candidates, key=lambda blocks: sharing_cost(choice, mr, nr, blocks))
 

@@ -12,9 +12,10 @@ from typing import Any
 from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
-from .block_choice import default_blocks
+from .block_choice import cheapest_tile, default_blocks
 from .even_parts import divisors
 from .flat_rows import schedule_tiles, tiles_algorithm, tiles_of_lines_or_all
+from .sharing_cost import is_priced
 from .tile_choice import ROW_STREAMS, TileChoice, tile_choice
 
 # So much more is computed where a long line is cut into even tiles. With 8 rows 1599 pixels by 2, 512
@@ -52,9 +53,18 @@ def default_tile(choice: TileChoice) -> dict[str, int]:
         mr = even
     else:
         mr = next((r for r in whole if r > most), even)
-    mr, vectors = choice.whole_rows_tile() or choice.cheaper_tile(mr, choice.wide_vectors(mr))
+    mr, vectors = choice.whole_rows_tile() or _cheapest_tile(choice, mr)
     nr = vectors * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **default_blocks(choice, mr, nr)}
+
+
+def _cheapest_tile(choice: TileChoice, mr: int) -> tuple[int, int]:
+    """Return a tile that is clearly cheaper than so many rows, or where sharing has a cost the cheapest."""
+    tile = choice.cheaper_tile(mr, choice.wide_vectors(mr))
+    if not is_priced(choice):
+        return tile
+    whole = [tall for tall in choice.tall_tiles if choice.nest.row_extent % tall[0] == 0]
+    return cheapest_tile(choice, [tile, *whole])
 
 
 CONV2D = ScheduleRule(

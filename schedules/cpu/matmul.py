@@ -10,13 +10,13 @@ from typing import Any
 from ..nests.contraction import find_contraction
 from ..rule import ScheduleRule
 from ..space import KnobSpace
-from .block_choice import default_blocks
+from .block_choice import cheapest_tile, default_blocks
 from .even_parts import dividing_lanes
 from .flat_rows import schedule_tiles, tiles_algorithm, tiles_of_lines_or_all
 from .operand_layout import can_stage
 from .shared_panels import shares_columns, tile_of_shared_panels
-from .sharing_cost import is_priced, sharing_cost
-from .tile_choice import ROW_STREAMS, TALL_ROWS, VECTOR_CANDIDATES, TileChoice, tile_choice
+from .sharing_cost import is_priced
+from .tile_choice import LEAST_TALL_ROWS, ROW_STREAMS, TALL_ROWS, VECTOR_CANDIDATES, TileChoice, tile_choice
 from .weight_panels import PACK_NOTHING
 
 # A weight packed for so few rows is hardly used.
@@ -25,11 +25,11 @@ _FEW_ROWS = 3
 # More rows than L1 has ways are worth it where the others compute this much more.
 _WORTH_PADDING = 1.05
 
-# Units that take whole registers wait for loads sooner: what a tile of more vectors, and of at least so many
-# rows, must cost at most there. On 2 threads of an Emerald Rapids, shares of the peak with 8 rows by 2
+# Units that take whole registers wait for loads sooner: what a tall tile of more vectors must cost at most
+# there. On 2 threads of an Emerald Rapids, shares of the peak with 8 rows by 2
 # vectors and with 6 by 4 or 8 by 3, which cost 0.96: 512^3, 768^3 and 1024^3 0.91 and 0.93, 2048 x 2048 x 512
 # 0.89 and 0.92, 128 x 768 x 768 0.83 and 0.92; but 128 x 1280 x 192 by 4 rows 0.84 and 0.71.
-_FEWER_LOADS, _LEAST_ROWS = 0.97, 5
+_FEWER_LOADS = 0.97
 
 # A weight along the sum is turned for so many vectors: 384 rows by 1024 x 1024 of it 0.83 and 0.88.
 _WIDEST_TURNED = 4
@@ -75,43 +75,32 @@ def _default(choice: TileChoice) -> dict[str, int]:
         mr, vectors = (
             choice.whole_rows_tile() or _tile_of_shared_rows(choice) or _wider_tile(choice, mr, vectors)
         )
-        rows = range(_LEAST_ROWS, min(ROW_STREAMS, nest.row_extent) + 1)
+        rows = range(LEAST_TALL_ROWS, min(ROW_STREAMS, nest.row_extent) + 1)
         mr, vectors = tile_of_shared_panels(choice, mr, vectors, rows)
     nr = vectors * lanes
     return {"lanes": lanes, "mr": mr, "nr": nr, **default_blocks(choice, mr, nr), **pack}
 
 
-def _tall_tiles(choice: TileChoice) -> list[tuple[int, int]]:
-    """List the tiles of five rows or more, and of two vectors where columns are as many."""
-    return choice.tiles(range(min(2, choice.widest), choice.widest + 1), _LEAST_ROWS, TALL_ROWS)
-
-
 def _cheapest_tile(choice: TileChoice) -> tuple[int, int]:
-    """Return the tile of the least cost where packing and sharing have one: see `sharing_cost`.
+    """Return the cheapest tile where packing and sharing have a cost.
 
     Data that are worth turning can be turned for tiles that leave no rows.
     """
     nest = choice.nest
-    tiles = _tall_tiles(choice)
+    tiles = choice.tall_tiles
     turned = [
         (rows, width)
         for rows, width in tiles
         if nest.row_extent % rows == 0 and choice.is_worth_staging(width * choice.lanes)
     ]
-
-    def cost(tile: tuple[int, int]) -> float:
-        nr = tile[1] * choice.lanes
-        return sharing_cost(choice, tile[0], nr, default_blocks(choice, tile[0], nr))
-
-    return min((can_stage(nest) and turned) or tiles, key=cost)
+    return cheapest_tile(choice, (can_stage(nest) and turned) or tiles)
 
 
 def _tile_of_shared_rows(choice: TileChoice) -> tuple[int, int] | None:
     """Return the tile of which the busiest thread has the least where threads share the rows; else None."""
     if not choice.packs_alone:
         return None
-    tiles = _tall_tiles(choice)
-    return min(tiles, key=lambda tile: choice.cost_of_busiest(*tile), default=None)
+    return min(choice.tall_tiles, key=lambda tile: choice.cost_of_busiest(*tile), default=None)
 
 
 def _wider_tile(choice: TileChoice, mr: int, vectors: int) -> tuple[int, int]:
@@ -140,7 +129,7 @@ def _tile_of_fewer_loads(choice: TileChoice, mr: int, vectors: int) -> tuple[int
     widths = range(vectors + 1, (_WIDEST_TURNED if turned else VECTOR_CANDIDATES[-1]) + 1)
     tiles = [
         (rows, width)
-        for rows, width in choice.tiles(widths, _LEAST_ROWS, ROW_STREAMS)
+        for rows, width in choice.tiles(widths, LEAST_TALL_ROWS, ROW_STREAMS)
         if _busiest(choice, rows, width) <= _busiest(choice, mr, vectors)
         and shares_columns(choice, rows, width) == by_columns
         and (nest.row_extent % rows == 0 or (by_columns and not nest.constant_weight))

@@ -1,4 +1,4 @@
-"""What it costs to share the tiles of a product among threads, and to pack its weight, where L3 is far away.
+"""What it costs to share the tiles of a contraction, and to pack its weight, where L3 is far away.
 
 What another core has written comes from it slowly there, a vector of the weight as slowly as 70 rows are
 multiplied by it. So threads rather pack for themselves what they read, or wait for the one with more columns.
@@ -6,13 +6,15 @@ multiplied by it. So threads rather pack for themselves what they read, or wait 
 The costs are multiply-adds of vectors by the busiest thread, for each step of the sum. They are fitted to 200
 products of 24 to 1024 rows by 56 to 2900 columns, sums of 64 to 5400, each with tiles of 5 to 11 rows by 2 to
 5 vectors, by rows and columns, packed and not: 4022 times, by 2 threads of a Xeon of 2 MiB L2 and 300 of L3.
-Fitted to three quarters, what is chosen takes 0.94 of the time of what was chosen before on the fourth.
+Fitted to three quarters, what is chosen takes 0.94 of the time of what was chosen before on the fourth. Two
+more, of lines that threads share, are fitted to 200 convolutions.
 """
 
 from __future__ import annotations
 
 from math import ceil
 
+from ...machine.facts import LINE_BYTES
 from ..space import Knobs
 from .tile_choice import FMAS_IN_FLIGHT, TileChoice
 from .weight_panels import PACK_FIRST, PACK_IN_BLOCK
@@ -23,17 +25,19 @@ _OF_PANEL, _OF_DATA = 1.0, 1.0
 # to read a vector that another core has packed.
 _OF_PACKING, _FROM_L3, _FROM_CORE = 6, 15, 69
 # To read a packed vector again for a block of rows, where this part of L2 does not hold both.
-_OF_READING, _KEPT_BY_L2 = 7, 3 / 4
+_OF_READING, _KEPT_BY_L2 = 7, 2 / 3
 # To read a vector where it lies, by each tile, unless that part of L2 keeps it from which packing gains
 # nothing; so much more of rows that begin within lines, or of a weight that L2 does not hold.
-_AS_IT_LIES, _OF_CROSSING, _FROM_AFAR = 0.35, 1.9, 3.1
+_AS_IT_LIES, _OF_CROSSING, _FROM_AFAR = 0.35, 1.9, 9
+# To read a line of a padded copy that another core has written: its next ones are fetched meanwhile.
+_OF_COPY = 20
 
 
 def is_priced(choice: TileChoice) -> bool:
-    """Tell whether these costs hold: of a product of a varying weight, on threads, with a far L3."""
+    """Tell whether these costs hold: of a varying weight, on threads, with a far L3."""
     nest, machine = choice.nest, choice.machine
-    varies = not nest.constant_weight and not nest.is_widened
-    known = nest.plain and varies and choice.products == 1
+    varies = not nest.constant_weight and not nest.is_widened and not nest.filled
+    known = varies and choice.products == 1
     return known and machine.has_far_l3 and not machine.takes_halves and choice.threads > 1
 
 
@@ -54,26 +58,40 @@ def sharing_cost(choice: TileChoice, mr: int, nr: int, blocks: Knobs) -> float:
     all_vectors = vectors = ceil(nest.columns / choice.lanes)
     block_rows, by_columns, pack = blocks["block_rows"], blocks["split_columns"], blocks["pack"]
     times = ceil(tiles / block_rows)
+    shared = 0.0
     if by_columns:
         panels = ceil(panels / threads)
         vectors = min(all_vectors, panels * width)
+        shared = _of_shared_lines(choice)
     else:
         times = ceil(times / threads)
         tiles = min(tiles, times * block_rows)
     last = vectors - (panels - 1) * width
-    multiplied = tiles * mr * ((panels - 1) * _step(mr, width) + _step(mr, last))
+    steps = tiles * mr * nest.share_met(mr)
+    multiplied = steps * ((panels - 1) * _step(mr, width) + _step(mr, last)) + shared
+    held = _KEPT_BY_L2 * machine.l2_bytes
+    step_bytes = nest.depth * choice.item_bytes
+    again = tiles if nr * step_bytes > held else 0
     if pack == PACK_IN_BLOCK:
         far = not by_columns and 2 * nest.weight_bytes > machine.l2_bytes
-        return multiplied + times * vectors * (_OF_PACKING + _FROM_L3 * far)
+        packing = times * (_OF_PACKING + _FROM_L3 * far)
+        return multiplied + vectors * (packing + again * _OF_READING)
     if pack == PACK_FIRST:
-        near = (vectors * choice.lanes + block_rows * mr) * nest.depth * choice.item_bytes
-        held = near <= _KEPT_BY_L2 * machine.l2_bytes
+        near = (vectors * choice.lanes + block_rows * mr) * step_bytes
+        again = again or (times if near > held else 0)
         own, others = all_vectors / threads, vectors * (threads - 1) / threads
-        read_again = 0 if held else times * vectors * _OF_READING
-        return multiplied + own * _OF_PACKING + others * _FROM_CORE + read_again
+        return multiplied + own * _OF_PACKING + others * _FROM_CORE + vectors * again * _OF_READING
     weight = choice.weight
     reading = 0 if weight.stays_in_l2(nr) else _AS_IT_LIES + _FROM_AFAR * (not weight.is_held)
     return multiplied + tiles * vectors * (reading + _OF_CROSSING * weight.begins_within_lines)
+
+
+def _of_shared_lines(choice: TileChoice) -> float:
+    """Return what lines take that two threads need: of padded data, and where their columns meet."""
+    nest, threads = choice.nest, choice.threads
+    read = nest.staged_bytes / LINE_BYTES * (threads - 1) / threads
+    written = nest.all_rows * choice.weight.begins_within_lines
+    return (read * _OF_COPY + written * _FROM_CORE) / nest.depth
 
 
 def _step(mr: int, vectors: int) -> float:

@@ -28,7 +28,7 @@ ROW_STREAMS = 8
 # Some more are worth it where each tile reads the weight from L3. On 2 threads of a Zen 4, shares of the peak
 # with 8, 10 and 11 rows: 32 rows by 3072 x 768 0.85, - and 0.96, 128 by 1536 x 1536 0.85, 0.90 and 0.95; with
 # 13 rows 0.83 to 0.96 of sums of 512 or 768, 0.46 to 0.83 of longer ones.
-TALL_ROWS = 11
+LEAST_TALL_ROWS, TALL_ROWS = 5, 11
 
 # Short sums are bound by what they store: rows and vectors of a tile for them, as many sums as others have.
 # On 2 threads of a Zen 4, shares of the peak of 8 rows by 2 vectors and of this: 3x3 windows of 3 channels to
@@ -150,6 +150,11 @@ class TileChoice:
             for width in widths
             for rows in range(least, min(self.fitting_rows(width), most, self.nest.row_extent) + 1)
         ]
+
+    @property
+    def tall_tiles(self) -> list[tuple[int, int]]:
+        """The tiles of five rows or more, and of two vectors where columns are as many: rows and vectors."""
+        return self.tiles(range(min(2, self.widest), self.widest + 1), LEAST_TALL_ROWS, TALL_ROWS)
 
     def row_tiles(self, mr: int) -> int:
         """Count the tiles over all row axes."""

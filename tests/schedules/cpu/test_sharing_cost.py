@@ -1,4 +1,4 @@
-"""Who shares a product, and where its weight is packed, follow from costs where L3 is far away."""
+"""Who shares a contraction, and where its weight is packed, follow from costs where L3 is far away."""
 
 from dataclasses import replace
 
@@ -8,6 +8,7 @@ from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.cpu import tile_choice
 from tunesmith.schedules.cpu.block_choice import default_blocks
+from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.cpu.matmul import MATMUL
 from tunesmith.schedules.cpu.sharing_cost import is_priced, sharing_cost
 from tunesmith.schedules.cpu.tile_choice import TileChoice
@@ -23,14 +24,18 @@ def product(machine=FAR_L3, **shape):
     return TileChoice(find_contraction(ts.workload("matmul", **shape).func), machine)
 
 
+def convolution(machine=FAR_L3, **shape):
+    return TileChoice(find_contraction(ts.workload("conv2d", **shape).func), machine)
+
+
 def cost(choice, block_rows, by_columns, pack):
     blocks = {"block_rows": block_rows, "split_columns": int(by_columns), "pack": pack}
     return sharing_cost(choice, 8, 48, blocks)
 
 
-def default_of(monkeypatch, machine=FAR_L3, **shape):
+def default_of(monkeypatch, machine=FAR_L3, rule=MATMUL, operator="matmul", **shape):
     monkeypatch.setattr(tile_choice, "facts", lambda _: machine)
-    return MATMUL.space(ts.workload("matmul", **shape).func, AVX512).default
+    return rule.space(ts.workload(operator, **shape).func, AVX512).default
 
 
 def test_costs_hold_for_products_on_threads_with_a_far_l3():
@@ -100,3 +105,56 @@ def test_data_that_are_turned_leave_no_rows(monkeypatch):
     default = default_of(monkeypatch, m=700, n=329, k=2160, transpose="TN")
     assert default["stage"] == 1
     assert 700 % default["mr"] == 0
+
+
+def test_a_panel_beyond_l2_is_read_again_by_each_tile():
+    """2 images of 12x12 pixels of 520 to 64 channels, 5x5, take 1.5 times as long by 4 vectors as by 2."""
+    blocks = {"block_rows": 24, "split_columns": 0, "pack": PACK_IN_BLOCK}
+    long, short = (product(m=288, n=64, k=k) for k in (10000, 5000))
+    assert sharing_cost(long, 6, 32, blocks) < sharing_cost(long, 6, 64, blocks)
+    assert sharing_cost(short, 6, 64, blocks) < sharing_cost(short, 6, 32, blocks)
+
+
+def test_a_weight_beyond_l2_is_packed_rather_than_read_by_each_tile():
+    """12x12 pixels of 640 to 160 channels, 3x3 by 2."""
+    choice = convolution(n=1, h=24, w=24, ci=640, co=160, kh=3, kw=3, stride=2, padding=1)
+    lies, packed = (cost(choice, 9, False, pack) for pack in (PACK_NOTHING, PACK_IN_BLOCK))
+    assert packed < lies
+
+
+def test_columns_that_meet_within_a_line_are_written_by_two_threads():
+    """28x28 pixels of 20 to 181 channels take 2.4 times as long so as by rows."""
+    inside, whole = (product(m=784, n=n, k=20) for n in (181, 192))
+    columns = [cost(choice, 98, True, PACK_IN_BLOCK) for choice in (inside, whole)]
+    rows = [cost(choice, 49, False, PACK_IN_BLOCK) for choice in (inside, whole)]
+    assert columns[0] - rows[0] > 1000 + columns[1] - rows[1]
+
+
+def test_padded_data_come_from_the_core_that_copied_them():
+    """Threads that share the columns read all of the copy, which both have made."""
+    shape = {"n": 1, "h": 32, "w": 32, "ci": 64, "co": 192, "kh": 3, "kw": 3}
+    padded, whole = (convolution(**shape, padding=p) for p in (1, 0))
+    columns = [cost(choice, 8, True, PACK_IN_BLOCK) / choice.nest.all_rows for choice in (padded, whole)]
+    rows = [cost(choice, 8, False, PACK_NOTHING) / choice.nest.all_rows for choice in (padded, whole)]
+    assert columns[0] - rows[0] > columns[1] - rows[1]
+
+
+def test_threads_share_the_rows_where_that_costs_the_same():
+    """12544 pixels of 30 to 96 channels take 0.75 of the time of three vectors for each thread."""
+    choice = product(m=12544, n=96, k=30)
+    columns, rows = (cost(choice, 98, by_columns, PACK_NOTHING) for by_columns in (True, False))
+    assert columns == rows
+    assert default_blocks(choice, 8, 48)["split_columns"] == 0
+
+
+def test_a_convolution_takes_the_cheapest_tile_that_divides_its_lines(monkeypatch):
+    shape = {"n": 4, "h": 7, "w": 7, "ci": 256, "co": 333, "kh": 3, "kw": 3, "stride": 2, "padding": 1}
+    default = default_of(monkeypatch, rule=CONV2D, operator="conv2d", **shape)
+    assert default["pack"] == PACK_IN_BLOCK  # not for the other thread: that takes 1.4 times as long
+    shape = {"n": 1, "h": 40, "w": 40, "ci": 64, "co": 320, "kh": 5, "kw": 5, "padding": 2}
+    default = default_of(monkeypatch, rule=CONV2D, operator="conv2d", **shape)
+    near = default_of(monkeypatch, NEAR_L3, CONV2D, "conv2d", **shape)
+    assert 40 % default["mr"] == 0
+    assert (near["mr"], near["nr"]) == (8, 32)  # it waits for more loads
+    choice = convolution(**shape)
+    assert sharing_cost(choice, default["mr"], default["nr"], default) < sharing_cost(choice, 8, 32, near)
