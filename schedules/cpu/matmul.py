@@ -26,9 +26,9 @@ _FEW_ROWS = 3
 _WORTH_PADDING = 1.05
 
 # Units that take whole registers wait for loads sooner: what a tall tile of more vectors must cost at most
-# there. On 2 threads of an Emerald Rapids, shares of the peak with 8 rows by 2
-# vectors and with 6 by 4 or 8 by 3, which cost 0.96: 512^3, 768^3 and 1024^3 0.91 and 0.93, 2048 x 2048 x 512
-# 0.89 and 0.92, 128 x 768 x 768 0.83 and 0.92; but 128 x 1280 x 192 by 4 rows 0.84 and 0.71.
+# there. On 2 threads of an Emerald Rapids, shares of the peak with 8 rows by 2 vectors and with 6 by 4 or 8
+# by 3, which cost 0.96: 512^3, 768^3 and 1024^3 0.91 and 0.93, 2048 x 2048 x 512 0.89 and 0.92, 128 x 768 x
+# 768 0.83 and 0.92; but 128 x 1280 x 192 by 4 rows 0.84 and 0.71.
 _FEWER_LOADS = 0.97
 
 # A weight along the sum is turned for so many vectors: 384 rows by 1024 x 1024 of it 0.83 and 0.88.

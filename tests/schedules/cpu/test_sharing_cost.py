@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import tunesmith as ts
+from tunesmith.kernels.operator import CONSTANT_ARGUMENTS
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
 from tunesmith.schedules.cpu import tile_choice
@@ -159,3 +160,15 @@ def test_a_convolution_takes_the_cheapest_tile_that_divides_its_lines(monkeypatc
     assert (near["mr"], near["nr"]) == (8, 32)  # it waits for more loads
     choice = convolution(**shape)
     assert sharing_cost(choice, default["mr"], default["nr"], default) < sharing_cost(choice, 8, 32, near)
+
+
+@pytest.mark.parametrize(("k", "panels"), [(1024, 2), (2048, 2), (4096, 1)])
+def test_two_panels_of_a_constant_weight_are_a_block_so_that_tiles_ask_for_the_next(monkeypatch, k, panels):
+    """One panel of 2048 rows fills a quarter of L2, two fill half; of 4096 one does."""
+    monkeypatch.setattr(tile_choice, "facts", lambda _: FAR_L3)
+    func = ts.workload("linear", m=64, n=3072, k=k).func
+    choice = tile_choice.tile_choice(find_contraction(func.with_attr(CONSTANT_ARGUMENTS, [1])), AVX512)
+    assert choice.nest.constant_weight
+    assert default_blocks(choice, 5, 64)["block_columns"] == panels
+    varying = replace(choice, nest=replace(choice.nest, constant_weight=False, weight_lies=False))
+    assert default_blocks(varying, 5, 64)["block_columns"] == (2 if k == 1024 else 1)
