@@ -30,7 +30,7 @@ _FEWEST_PANELS = 4
 # Panels keep to this part of L2 where L3 is far away. On 2 threads of a Xeon, 2 MiB of L2 and 480 of L3, time
 # over that of many panels: 128 rows by 3072 x 768 0.85, by 768 x 3072 0.86, 64 by 4096 x 4096 0.71, 512 by
 # 4096 x 4096 0.77, 1024 cubed 0.96, 2048 0.87.
-# Two of a constant weight may fill half of it: tiles that meet one ask for the next then. 43 linear layers and
+# Two of a constant weight may fill half of it: tiles that meet one ask for the next then. 43 linear layers or
 # convolutions, 32 to 256 rows, sums of 1536 to 3072, take 0.89 of the time in geometric mean.
 _PART_OF_L2 = 4
 
