@@ -109,22 +109,6 @@ def cheapest_tile(choice: TileChoice, tiles: Iterable[tuple[int, int]]) -> tuple
     return min(tiles, key=cost)
 
 
-def block_of_own_lines(choice: TileChoice, mr: int, block_rows: int) -> int:
-    """Return the tiles of rows in a block that copies the lines of its windows, at most so many.
-
-    Its lines are whole images, or divide one evenly: what goes on in the next image would copy most of both.
-    8 images of 112x112 pixels of 48 to 36 channels, 5x5, take 0.96 of the time by 16 or 28 lines, 1.01 by 24.
-    """
-    nest, line = choice.nest, choice.nest.tiles_in_line(mr)
-    lines = block_rows // line
-    if lines <= 1:
-        return block_rows
-    height = nest.extents[nest.rows[-2]]
-    if lines >= height:
-        return lines // height * height * line
-    return even_divisor(height, lines, choice.threads, nest.outer_rows // height) * line
-
-
 def shares_rows(choice: TileChoice, mr: int, times: int) -> bool:
     """Tell whether threads share the rows: data exceed the weight so many times, and go into even parts.
 

@@ -6,8 +6,8 @@ multiplied by it. So threads rather pack for themselves what they read, or wait 
 The costs are multiply-adds of vectors by the busiest thread, for each step of the sum. They are fitted to 200
 products of 24 to 1024 rows by 56 to 2900 columns, sums of 64 to 5400, each with tiles of 5 to 11 rows by 2 to
 5 vectors, by rows and columns, packed and not: 4022 times, by 2 threads of a Xeon of 2 MiB L2 and 300 of L3.
-Fitted to three quarters, what is chosen takes 0.94 of the time of what was chosen before on the fourth. Two
-more, of lines that threads share, are fitted to 200 convolutions.
+Fitted to three quarters, what is chosen takes 0.94 of the time of what was chosen before on the fourth. To
+234 convolutions are fitted: what lines cost that threads share, and what L2 does not hold.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _OF_PANEL, _OF_DATA = 1.0, 1.0
 # To pack a vector, so much more where each thread reads all of them, of a weight of more than half of L2, and
 # to read a vector that another core has packed.
 _OF_PACKING, _FROM_L3, _FROM_CORE = 6, 15, 69
-# To read a packed vector again for a block of rows, where this part of L2 does not hold both.
+# To read a packed vector again: for a block of rows, where this part of L2 does not hold both, or for each
+# tile, where it does not hold a panel.
 _OF_READING, _KEPT_BY_L2 = 7, 2 / 3
 # To read a vector where it lies, by each tile, unless that part of L2 keeps it from which packing gains
 # nothing; so much more of rows that begin within lines, or of a weight that L2 does not hold.
@@ -58,32 +59,31 @@ def sharing_cost(choice: TileChoice, mr: int, nr: int, blocks: Knobs) -> float:
     all_vectors = vectors = ceil(nest.columns / choice.lanes)
     block_rows, by_columns, pack = blocks["block_rows"], blocks["split_columns"], blocks["pack"]
     times = ceil(tiles / block_rows)
-    shared = 0.0
     if by_columns:
         panels = ceil(panels / threads)
         vectors = min(all_vectors, panels * width)
-        shared = _of_shared_lines(choice)
     else:
         times = ceil(times / threads)
         tiles = min(tiles, times * block_rows)
     last = vectors - (panels - 1) * width
     steps = tiles * mr * nest.share_met(mr)
-    multiplied = steps * ((panels - 1) * _step(mr, width) + _step(mr, last)) + shared
+    least = steps * ((panels - 1) * _step(mr, width) + _step(mr, last))
+    least += _of_shared_lines(choice) if by_columns else 0
     held = _KEPT_BY_L2 * machine.l2_bytes
     step_bytes = nest.depth * choice.item_bytes
     again = tiles if nr * step_bytes > held else 0
     if pack == PACK_IN_BLOCK:
         far = not by_columns and 2 * nest.weight_bytes > machine.l2_bytes
         packing = times * (_OF_PACKING + _FROM_L3 * far)
-        return multiplied + vectors * (packing + again * _OF_READING)
+        return least + vectors * (packing + again * _OF_READING)
     if pack == PACK_FIRST:
         near = (vectors * choice.lanes + block_rows * mr) * step_bytes
         again = again or (times if near > held else 0)
         own, others = all_vectors / threads, vectors * (threads - 1) / threads
-        return multiplied + own * _OF_PACKING + others * _FROM_CORE + vectors * again * _OF_READING
+        return least + own * _OF_PACKING + others * _FROM_CORE + vectors * again * _OF_READING
     weight = choice.weight
     reading = 0 if weight.stays_in_l2(nr) else _AS_IT_LIES + _FROM_AFAR * (not weight.is_held)
-    return multiplied + tiles * vectors * (reading + _OF_CROSSING * weight.begins_within_lines)
+    return least + tiles * vectors * (reading + _OF_CROSSING * weight.begins_within_lines)
 
 
 def _of_shared_lines(choice: TileChoice) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import ceil
 
 from ..space import Constraint, Knob, Knobs, KnobSpace
-from .block_choice import block_of_own_lines
+from .even_parts import even_divisor
 from .operand_layout import can_stage
 from .register_tile import can_ask, can_cut
 from .tile_choice import BROADCAST_REGISTERS, VECTOR_CANDIDATES, TileChoice
@@ -63,6 +63,22 @@ def tile_space(choice: TileChoice, default: Knobs) -> KnobSpace:
     if skips:
         knobs = (*knobs, Knob("skip", (0, 1), "1: taps that meet only zeros are left out"))
     return KnobSpace(knobs, _constraints(choice, widest), default)
+
+
+def block_of_own_lines(choice: TileChoice, mr: int, block_rows: int) -> int:
+    """Return the tiles of rows in a block that copies the lines of its windows, at most so many.
+
+    Its lines are whole images, or divide one evenly: what goes on in the next image would copy most of both.
+    8 images of 112x112 pixels of 48 to 36 channels, 5x5, take 0.96 of the time by 16 or 28 lines, 1.01 by 24.
+    """
+    nest, line = choice.nest, choice.nest.tiles_in_line(mr)
+    lines = block_rows // line
+    if lines <= 1:
+        return block_rows
+    height = nest.extents[nest.rows[-2]]
+    if lines >= height:
+        return lines // height * height * line
+    return even_divisor(height, lines, choice.threads, nest.outer_rows // height) * line
 
 
 def _constraints(choice: TileChoice, widest: int) -> tuple[Constraint, ...]:

@@ -8,9 +8,9 @@ import tunesmith as ts
 from tunesmith.kernels.shapes import parse_shape
 from tunesmith.machine.facts import facts
 from tunesmith.machine.target import as_target
-from tunesmith.schedules.cpu.block_choice import block_of_own_lines
 from tunesmith.schedules.cpu.conv2d import CONV2D
 from tunesmith.schedules.cpu.tile_choice import TileChoice
+from tunesmith.schedules.cpu.tile_space import block_of_own_lines
 from tunesmith.schedules.nests.contraction import find_contraction
 
 AVX512 = as_target({"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux", "num-cores": 2})
