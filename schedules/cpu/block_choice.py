@@ -30,8 +30,8 @@ _FEWEST_PANELS = 4
 # Panels keep to this part of L2 where L3 is far away. On 2 threads of a Xeon, 2 MiB of L2 and 480 of L3, time
 # over that of many panels: 128 rows by 3072 x 768 0.85, by 768 x 3072 0.86, 64 by 4096 x 4096 0.71, 512 by
 # 4096 x 4096 0.77, 1024 cubed 0.96, 2048 0.87.
-# Two of a constant weight may fill half of it: tiles that meet one ask for the next then. 43 linear layers or
-# convolutions, 32 to 256 rows, sums of 1536 to 3072, take 0.89 of the time in geometric mean.
+# Two of a constant weight may fill two thirds of it: tiles that meet one ask for the next then. 43 linear
+# layers or convolutions, 32 to 256 rows, sums of 1536 to 3072, take 0.89 of the time in geometric mean.
 _PART_OF_L2 = 4
 
 # Vectors of which the busiest thread has more than so many times its part, where the last panel is narrow.
@@ -163,9 +163,9 @@ class _BlockChoice:
         Threads share the rows where that costs the same: each reads data and writes results of its own.
         """
         choice, mr, nr = self.choice, self.mr, self.nr
-        packs = [PACK_IN_BLOCK, PACK_FIRST]
-        if choice.weight.reads_unpacked(nr):
-            packs.append(PACK_NOTHING)
+        packs = [PACK_FIRST]
+        if not self.nest.constant_weight:
+            packs += [PACK_IN_BLOCK, *[PACK_NOTHING] * choice.weight.reads_unpacked(nr)]
         candidates = [
             _knobs(self.rows(by_columns, pack), self.columns(by_columns, False), by_columns, pack)
             for pack in packs
@@ -288,6 +288,6 @@ class _BlockChoice:
         """Return how many panels of so many bytes a block may have, or 0: it has one then."""
         machine, share = self.machine, self.machine.l3_bytes // self.machine.cores
         if machine.has_far_l3:
-            asks = min(2, machine.l2_bytes // 2 // panel) if self.nest.constant_weight else 0
+            asks = min(2, 2 * machine.l2_bytes // 3 // panel) if self.nest.constant_weight else 0
             return max(asks, machine.l2_bytes // _PART_OF_L2 // panel)
         return max(share // _SHARERS_OF_L3 // panel, min(_FEWEST_PANELS, share // 2 // panel))

@@ -7,7 +7,8 @@ The costs are multiply-adds of vectors by the busiest thread, for each step of t
 products of 24 to 1024 rows by 56 to 2900 columns, sums of 64 to 5400, each with tiles of 5 to 11 rows by 2 to
 5 vectors, by rows and columns, packed and not: 4022 times, by 2 threads of a Xeon of 2 MiB L2 and 300 of L3.
 Fitted to three quarters, what is chosen takes 0.94 of the time of what was chosen before on the fourth. To
-234 convolutions are fitted: what lines cost that threads share, and what L2 does not hold.
+234 convolutions are fitted: what lines cost that threads share, and what L2 does not hold. To 78 layers of
+a constant weight, read from 64 MiB of copies as in a model: what it costs to wait for its panels.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ _OF_PACKING, _FROM_L3, _FROM_CORE = 6, 15, 69
 # To read a packed vector again: for a block of rows, where this part of L2 does not hold both, or for each
 # tile, where it does not hold a panel.
 _OF_READING, _KEPT_BY_L2 = 7, 2 / 3
+# To read one of a constant weight, which other layers have evicted, for a block of rows: so many rows hide it
+# where tiles that meet another panel fetch it, else it costs this.
+_HIDING_ROWS, _UNFETCHED = 40, 30
 # To read a vector where it lies, by each tile, unless that part of L2 keeps it from which packing gains
 # nothing; so much more of rows that begin within lines, or of a weight that L2 does not hold.
 _AS_IT_LIES, _OF_CROSSING, _FROM_AFAR = 0.35, 1.9, 9
@@ -35,10 +39,9 @@ _OF_COPY = 20
 
 
 def is_priced(choice: TileChoice) -> bool:
-    """Tell whether these costs hold: of a varying weight, on threads, with a far L3."""
+    """Tell whether these costs hold: of whole registers, on threads, with a far L3."""
     nest, machine = choice.nest, choice.machine
-    varies = not nest.constant_weight and not nest.is_widened and not nest.filled
-    known = varies and choice.products == 1
+    known = choice.products == 1 and not nest.is_widened and not nest.filled
     return known and machine.has_far_l3 and not machine.takes_halves and choice.threads > 1
 
 
@@ -72,6 +75,10 @@ def sharing_cost(choice: TileChoice, mr: int, nr: int, blocks: Knobs) -> float:
     held = _KEPT_BY_L2 * machine.l2_bytes
     step_bytes = nest.depth * choice.item_bytes
     again = tiles if nr * step_bytes > held else 0
+    if nest.constant_weight:
+        fetched = choice.weight.is_worth_fetching({**blocks, "mr": mr})
+        waiting = max(0, _HIDING_ROWS - min(tiles, block_rows) * mr) if fetched else _UNFETCHED
+        return least + vectors * (again * _OF_READING or times * waiting)
     if pack == PACK_IN_BLOCK:
         far = not by_columns and 2 * nest.weight_bytes > machine.l2_bytes
         packing = times * (_OF_PACKING + _FROM_L3 * far)
