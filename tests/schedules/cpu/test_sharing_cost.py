@@ -162,9 +162,62 @@ def test_a_convolution_takes_the_cheapest_tile_that_divides_its_lines(monkeypatc
     assert sharing_cost(choice, default["mr"], default["nr"], default) < sharing_cost(choice, 8, 32, near)
 
 
-@pytest.mark.parametrize(("k", "panels"), [(1024, 2), (2048, 2), (4096, 1)])
+def layer(operator="linear", machine=FAR_L3, **shape):
+    """Return a choice for a constant weight, as a model's is."""
+    func = ts.workload(operator, **shape).func.with_attr(CONSTANT_ARGUMENTS, [1])
+    return TileChoice(find_contraction(func), machine)
+
+
+@pytest.mark.parametrize(("m", "by_columns"), [(32, 1), (208, 0)])
+def test_rows_hide_how_far_a_fetched_weight_is(m, by_columns):
+    """By rows each thread reads all of it: of 32 rows by 768 x 256 that takes 1.3 times as long, of 128 0.9."""
+    choice = layer(m=m, n=768, k=256)
+    assert is_priced(choice)
+    assert default_blocks(choice, 8, 48)["split_columns"] == by_columns
+
+
+def test_what_no_tile_has_fetched_costs_more_than_what_one_has():
+    choice = layer(m=128, n=96, k=512)
+    blocks = {"block_rows": 8, "split_columns": 0, "pack": PACK_FIRST}
+    one, two = (sharing_cost(choice, 8, 48, {**blocks, "block_columns": panels}) for panels in (1, 2))
+    assert one > 1.2 * two
+
+
+@pytest.mark.parametrize(("m", "k", "fetches"), [(128, 256, 1), (512, 256, 1), (700, 256, 0), (700, 1024, 1)])
+def test_a_constant_weight_is_fetched_where_few_rows_wait_for_it(monkeypatch, m, k, fetches):
+    """Other layers evict what L2 holds: 64 rows by 1000 x 256 take 0.57 of the time so, 700 by 1760 x 144 1.1."""
+    monkeypatch.setattr(tile_choice, "facts", lambda _: FAR_L3)
+    func = ts.workload("linear", m=m, n=768, k=k).func
+    default = MATMUL.space(func.with_attr(CONSTANT_ARGUMENTS, [1]), AVX512).default
+    assert default["fetch"] == fetches
+    assert (default["block_rows"] * default["mr"] <= 256) == (m < 700 or k > 256)
+    assert MATMUL.space(func, AVX512).default["fetch"] == 0  # it is packed in the call
+
+
+def test_a_weight_that_the_call_packs_is_fetched_if_l2_does_not_hold_it():
+    constant = layer(m=64, n=768, k=256)
+    blocks = {"mr": 8, "nr": 48, "block_rows": 8, "block_columns": 2, "pack": PACK_FIRST}
+    varying = replace(constant.nest, constant_weight=False)
+    assert constant.weight.is_worth_fetching(blocks)
+    assert not replace(constant, nest=varying).weight.is_worth_fetching(blocks)
+
+
+def test_a_constant_weight_has_wide_tiles_where_loads_wait(monkeypatch):
+    """16x16 pixels of 96 to 384 channels take 0.74 of the time by 8 x 3 that they take by 8 x 2."""
+    shape = {"n": 1, "h": 16, "w": 16, "ci": 96, "co": 384, "kh": 1, "kw": 1}
+    func = ts.workload("conv2d", **shape).func.with_attr(CONSTANT_ARGUMENTS, [1])
+    found = {}
+    for machine in (FAR_L3, NEAR_L3):
+        monkeypatch.setattr(tile_choice, "facts", lambda _, machine=machine: machine)
+        found[machine.l3_bytes] = CONV2D.space(func, AVX512).default
+    far, near = found[FAR_L3.l3_bytes], found[NEAR_L3.l3_bytes]
+    assert far["nr"] > near["nr"] == 32
+    assert far["pack"] == near["pack"] == PACK_FIRST
+
+
+@pytest.mark.parametrize(("k", "panels"), [(1024, 2), (2560, 2), (4096, 1)])
 def test_two_panels_of_a_constant_weight_are_a_block_so_that_tiles_ask_for_the_next(monkeypatch, k, panels):
-    """One panel of 2048 rows fills a quarter of L2, two fill half; of 4096 one does."""
+    """Two panels of 2560 rows fill five eighths of L2, of 4096 all of it."""
     monkeypatch.setattr(tile_choice, "facts", lambda _: FAR_L3)
     func = ts.workload("linear", m=64, n=3072, k=k).func
     choice = tile_choice.tile_choice(find_contraction(func.with_attr(CONSTANT_ARGUMENTS, [1])), AVX512)
