@@ -170,7 +170,7 @@ def layer(operator="linear", machine=FAR_L3, **shape):
 
 @pytest.mark.parametrize(("m", "by_columns"), [(32, 1), (208, 0)])
 def test_rows_hide_how_far_a_fetched_weight_is(m, by_columns):
-    """By rows each thread reads all of it: of 32 rows by 768 x 256 that takes 1.3 times as long, of 128 0.9."""
+    """By rows each thread reads all of it: 32 rows by 768 x 256 take 1.3 times as long so, 128 0.9."""
     choice = layer(m=m, n=768, k=256)
     assert is_priced(choice)
     assert default_blocks(choice, 8, 48)["split_columns"] == by_columns
@@ -185,7 +185,7 @@ def test_what_no_tile_has_fetched_costs_more_than_what_one_has():
 
 @pytest.mark.parametrize(("m", "k", "fetches"), [(128, 256, 1), (512, 256, 1), (700, 256, 0), (700, 1024, 1)])
 def test_a_constant_weight_is_fetched_where_few_rows_wait_for_it(monkeypatch, m, k, fetches):
-    """Other layers evict what L2 holds: 64 rows by 1000 x 256 take 0.57 of the time so, 700 by 1760 x 144 1.1."""
+    """Other layers evict it: 64 rows by 1000 x 256 take 0.57 of the time so, 700 by 1760 x 144 1.1."""
     monkeypatch.setattr(tile_choice, "facts", lambda _: FAR_L3)
     func = ts.workload("linear", m=m, n=768, k=k).func
     default = MATMUL.space(func.with_attr(CONSTANT_ARGUMENTS, [1]), AVX512).default
