@@ -13,6 +13,7 @@ a constant weight, read from 64 MiB of copies as in a model: what it costs to wa
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil
 
 from ...machine.facts import LINE_BYTES
@@ -57,40 +58,60 @@ def sharing_cost(choice: TileChoice, mr: int, nr: int, blocks: Knobs) -> float:
     blocks : dict
         ``block_rows``, ``split_columns`` and ``pack``, as of `default_blocks`.
     """
-    nest, machine, threads = choice.nest, choice.machine, choice.threads
-    width, panels, tiles = nr // choice.lanes, choice.panels(nr), choice.row_tiles(mr)
-    all_vectors = vectors = ceil(nest.columns / choice.lanes)
-    block_rows, by_columns, pack = blocks["block_rows"], blocks["split_columns"], blocks["pack"]
-    times = ceil(tiles / block_rows)
-    if by_columns:
+    share = _share_of_busiest(choice, mr, nr, blocks)
+    shared_lines = _of_shared_lines(choice) if blocks["split_columns"] else 0
+    return _of_tiles(choice, mr, nr, share) + shared_lines + _of_weight(choice, mr, nr, blocks, share)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What one thread has: tiles of rows, in so many blocks, and panels, of so many vectors."""
+
+    tiles: int
+    times: int
+    panels: int
+    vectors: int
+
+
+def _share_of_busiest(choice: TileChoice, mr: int, nr: int, blocks: Knobs) -> _Share:
+    threads, tiles, panels = choice.threads, choice.row_tiles(mr), choice.panels(nr)
+    vectors, times = ceil(choice.nest.columns / choice.lanes), ceil(tiles / blocks["block_rows"])
+    if blocks["split_columns"]:
         panels = ceil(panels / threads)
-        vectors = min(all_vectors, panels * width)
-    else:
-        times = ceil(times / threads)
-        tiles = min(tiles, times * block_rows)
-    last = vectors - (panels - 1) * width
-    steps = tiles * mr * nest.share_met(mr)
-    least = steps * ((panels - 1) * _step(mr, width) + _step(mr, last))
-    least += _of_shared_lines(choice) if by_columns else 0
+        return _Share(tiles, times, panels, min(vectors, panels * (nr // choice.lanes)))
+    times = ceil(times / threads)
+    return _Share(min(tiles, times * blocks["block_rows"]), times, panels, vectors)
+
+
+def _of_tiles(choice: TileChoice, mr: int, nr: int, share: _Share) -> float:
+    """Return what the multiply-adds of a share take, and the loads that they wait for."""
+    width, others = nr // choice.lanes, share.panels - 1
+    steps = share.tiles * mr * choice.nest.share_met(mr)
+    return steps * (others * _step(mr, width) + _step(mr, share.vectors - others * width))
+
+
+def _of_weight(choice: TileChoice, mr: int, nr: int, blocks: Knobs, share: _Share) -> float:
+    """Return what it takes to pack the weight of a share, and to read it from beyond L1."""
+    nest, machine, threads, weight = choice.nest, choice.machine, choice.threads, choice.weight
+    block_rows, pack, vectors = blocks["block_rows"], blocks["pack"], share.vectors
     held = _KEPT_BY_L2 * machine.l2_bytes
     step_bytes = nest.depth * choice.item_bytes
-    again = tiles if nr * step_bytes > held else 0
+    again = share.tiles if nr * step_bytes > held else 0
     if nest.constant_weight:
-        fetched = choice.weight.is_worth_fetching({**blocks, "mr": mr})
-        waiting = max(0, _HIDING_ROWS - min(tiles, block_rows) * mr) if fetched else _UNFETCHED
-        return least + vectors * (again * _OF_READING or times * waiting)
+        fetched = weight.is_worth_fetching({**blocks, "mr": mr})
+        waiting = max(0, _HIDING_ROWS - min(share.tiles, block_rows) * mr) if fetched else _UNFETCHED
+        return vectors * (again * _OF_READING or share.times * waiting)
     if pack == PACK_IN_BLOCK:
-        far = not by_columns and 2 * nest.weight_bytes > machine.l2_bytes
-        packing = times * (_OF_PACKING + _FROM_L3 * far)
-        return least + vectors * (packing + again * _OF_READING)
+        far = not blocks["split_columns"] and 2 * nest.weight_bytes > machine.l2_bytes
+        return vectors * (share.times * (_OF_PACKING + _FROM_L3 * far) + again * _OF_READING)
     if pack == PACK_FIRST:
         near = (vectors * choice.lanes + block_rows * mr) * step_bytes
-        again = again or (times if near > held else 0)
-        own, others = all_vectors / threads, vectors * (threads - 1) / threads
-        return least + own * _OF_PACKING + others * _FROM_CORE + vectors * again * _OF_READING
-    weight = choice.weight
+        again = again or (share.times if near > held else 0)
+        own = ceil(nest.columns / choice.lanes) / threads
+        others = vectors * (threads - 1) / threads
+        return own * _OF_PACKING + others * _FROM_CORE + vectors * again * _OF_READING
     reading = 0 if weight.stays_in_l2(nr) else _AS_IT_LIES + _FROM_AFAR * (not weight.is_held)
-    return least + tiles * vectors * (reading + _OF_CROSSING * weight.begins_within_lines)
+    return share.tiles * vectors * (reading + _OF_CROSSING * weight.begins_within_lines)
 
 
 def _of_shared_lines(choice: TileChoice) -> float:
