@@ -183,17 +183,6 @@ def test_what_no_tile_has_fetched_costs_more_than_what_one_has():
     assert one > 1.2 * two
 
 
-@pytest.mark.parametrize(("m", "k", "fetches"), [(128, 256, 1), (512, 256, 1), (700, 256, 0), (700, 1024, 1)])
-def test_a_constant_weight_is_fetched_where_few_rows_wait_for_it(monkeypatch, m, k, fetches):
-    """Other layers evict it: 64 rows by 1000 x 256 take 0.57 of the time so, 700 by 1760 x 144 1.1."""
-    monkeypatch.setattr(tile_choice, "facts", lambda _: FAR_L3)
-    func = ts.workload("linear", m=m, n=768, k=k).func
-    default = MATMUL.space(func.with_attr(CONSTANT_ARGUMENTS, [1]), AVX512).default
-    assert default["fetch"] == fetches
-    assert (default["block_rows"] * default["mr"] <= 256) == (m < 700 or k > 256)
-    assert MATMUL.space(func, AVX512).default["fetch"] == 0  # it is packed in the call
-
-
 def test_a_weight_that_the_call_packs_is_fetched_if_l2_does_not_hold_it():
     constant = layer(m=64, n=768, k=256)
     blocks = {"mr": 8, "nr": 48, "block_rows": 8, "block_columns": 2, "pack": PACK_FIRST}

@@ -153,12 +153,15 @@ def test_sums_of_whole_and_of_cut_tiles_are_on_the_stack():
     [
         ((128, 3072, 768), True, 1),
         ((128, 3072, 768), False, 0),  # packed by block: what a thread has just written is near
-        ((128, 128, 512), True, 0),  # L2 holds it
+        ((128, 128, 512), True, 1),  # L2 would hold it, but other layers evict it
+        ((512, 768, 256), True, 1),
+        ((700, 768, 256), True, 0),  # many rows in a block: the wait for a panel does not show
+        ((700, 768, 1024), True, 1),  # L2 evicts panels itself
         ((8, 3072, 768), True, 0),  # one tile reads each panel once
         ((128, 3072, 767), True, 0),  # steps that nothing divides
     ],
 )
-def test_panels_from_beyond_l2_are_fetched_ahead_where_l3_is_far(shape, constant, fetch, monkeypatch):
+def test_panels_that_come_from_afar_are_fetched_ahead_where_l3_is_far(shape, constant, fetch, monkeypatch):
     far = replace(facts(cpu("x86-64-v4")), l2_bytes=2 << 20, l3_bytes=480 << 20)
     monkeypatch.setattr(tile_choice, "facts", lambda target: far)
     func = ts.workload("matmul", **dict(zip("mnk", shape, strict=True))).func
