@@ -245,7 +245,7 @@ class WeightReading:
         Time with and without, constant weights, 2 threads of an Emerald Rapids: 128 rows by 3072 x 768 0.88,
         32 to 50 rows 0.89, 197 by 768 x 3072 0.88, 1024^3 1.0, 7x7 pixels of 512 to 2048 channels 0.90; with
         AVX2 0.90 to 1.0. Other layers of a model evict a constant weight that L2 would hold: read from 64 MiB
-        of copies, 57 layers take 0.57 to 0.99 of the time for up to 132 rows in a block, 0.73 to 1.06 for up
+        of copies, 58 layers take 0.57 to 0.99 of the time for up to 132 rows in a block, 0.73 to 1.06 for up
         to 384, 0.90 to 1.08 for more; read from L2 0.7 to 1.14. What is no further than an L3 nearby CPUs
         fetch by themselves: on a Zen 5 0.99 to 1.0, but tiles of 4 rows by 5 vectors of 16x16 pixels, 3x3,
         1.05 to 1.18; on a Zen 4 1.0.
